@@ -248,9 +248,9 @@ optimise(Slow(folder), workers=2, engine='processes', coordination=DepthBounded(
 """
     with running(script, tmp_path) as process:
         start_of_search(process, tmp_path, 1)
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
         errors = process.communicate(timeout=HANG)[1]
         assert "KeyboardInterrupt" in errors
         gone(process, tmp_path)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from support.harness.hanging import HANG
 from support.harness.seeds import fresh, some
 from support.programs.collectives import (
     RANDOM,
@@ -231,7 +232,7 @@ def compiled(code: str, target: str, folder: Path) -> str:
     return str(folder / "program")
 
 
-def is_right(program: str, module: ModuleOp, folder: Path, seconds: float = 20) -> bool:
+def is_right(program: str, module: ModuleOp, folder: Path, seconds: float = HANG) -> bool:
     """Return whether a program of one function ends in time with the right results on all ranks."""
     [function] = functions_of(module)
     arguments = arguments_of(function)

@@ -108,7 +108,7 @@ def test_an_example_with_a_main_says_that_it_finds_no_gpu(
     )
     program = compile_with_gcc(collir.emit(module, f"nccl{{{options}}}"), tmp_path)
     try:
-        output = mpiexec(8, [program, "2"], 120)
+        output = mpiexec(8, [program, "2"], HANG)
     except RuntimeError as error:
         output = str(error)
     assert re.search(r": ok on 8 ranks|\na rank has no GPU: |ncclCommInitRank: ", output)

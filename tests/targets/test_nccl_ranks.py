@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.harness.hanging import HANG
 from support.harness.seeds import chosen, fresh, some
 from support.programs.collectives import module_of, random_function, random_mesh
 from support.programs.one_step import (
@@ -315,5 +316,5 @@ def test_the_fake_finds_misuse(
     misuse = tmp_path / "misuse"
     monkeypatch.setenv("FAKE_NCCL_MISUSE", str(misuse))
     with pytest.raises(RuntimeError):
-        mpiexec(4, [program, str(tmp_path)], 60)
+        mpiexec(4, [program, str(tmp_path)], HANG)
     assert says in misuse.read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from support.harness.hanging import HANG
 from support.harness.seeds import some
 from support.tools.torch_plans import config_of
 from xdsl.ir import Block
@@ -60,7 +61,7 @@ def run(model: Model, name: str, configuration: Configuration, folder: Path) -> 
     plan.write_text(settings_text(model, configuration, "torch"))
     command = [sys.executable, str(SUPPORT / "torch_plans.py"), str(plan), name]
     command += [str(configuration.microbatches), str(configuration.devices)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

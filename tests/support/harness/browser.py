@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.harness.hanging import HANG
 
 BROWSERS = "chromium", "chromium-browser", "google-chrome"
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), "")
@@ -51,7 +52,7 @@ def used(page: str, script: str, folder: Path) -> str:
              path.as_uri()]  # fmt: skip
     try:
         done = subprocess.run(
-            [CHROMIUM, *words], capture_output=True, text=True, check=False, timeout=300
+            [CHROMIUM, *words], capture_output=True, text=True, check=False, timeout=HANG
         )
     except subprocess.TimeoutExpired:
         pytest.skip("chromium does not end here")

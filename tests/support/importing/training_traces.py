@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from support.harness.hanging import HANG
+
 RANKS = 4
 STEPS = 3
 """The recorded steps of a run."""
@@ -65,7 +67,7 @@ def recorded(folder: Path, runs: Mapping[str, TrainingRun]) -> Mapping[str, list
     text = json.dumps({name: asdict(run) for name, run in runs.items()})
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_FR_BUFFER_SIZE": "2000"}
     done = subprocess.run(
-        [sys.executable, _LOOPS, folder, text], env=environment, timeout=300, check=False,
+        [sys.executable, _LOOPS, folder, text], env=environment, timeout=HANG, check=False,
         capture_output=True, text=True,
     )  # fmt: skip
     assert not done.returncode, done.stderr[-2000:]

@@ -8,6 +8,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from support.harness.hanging import HANG
+
 DEVICES = 4
 STEPS = 2
 
@@ -37,7 +39,7 @@ def xla_profile() -> Path:
     atexit.register(folder.cleanup)
     flags = f"--xla_force_host_platform_device_count={DEVICES}"
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, folder.name, str(STEPS)], check=False, timeout=300,
+        [sys.executable, "-c", _PROGRAM, folder.name, str(STEPS)], check=False, timeout=HANG,
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}, capture_output=True,
         text=True,
     )  # fmt: skip

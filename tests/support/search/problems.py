@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple, Unpack
 
 from hypothesis import strategies as st
 
-from collir.search import Nodes, Optimum, Options, optimise
+from collir.search import Optimum, Options, optimise
 from collir.search.core.problem import Number, Problem, Sense
 
 BIG = 2**53
@@ -245,18 +244,6 @@ class Heap(Problem[int]):
     def most(self, k: int = 1) -> list[int]:
         """Return the ``k`` best values."""
         return sorted((node * 7919 % 1009 for node in range(self.size)), reverse=True)[:k]
-
-
-REPORTED = threading.Event()
-"""Set when a search with the fold ``Reported`` has merged a report."""
-
-
-class Reported(Nodes):
-    """The number of nodes, which tells that a search goes on."""
-
-    def merge(self, total: int, other: int) -> int:
-        REPORTED.set()
-        return super().merge(total, other)
 
 
 class Deadly(Heap):

@@ -242,7 +242,7 @@ def halves() -> None:
 
 def lasting(folder: Path, engine: Mpi | Literal["mpi"] = "mpi") -> None:
     """Run a search that writes checkpoints, during which a rank is killed from outside."""
-    Slow.pause = 5e-4
+    Slow.pause = 5e-3  # most ranks are killed long before its end
     (folder / f"pid-{WORLD.rank}").write_text(str(os.getpid()), encoding="utf-8")
     path = folder / "checkpoint"
     enumerate(LASTING, NodesByDepth(), engine=engine, checkpoint=path, checkpoint_every=0.1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.harness.hanging import HANG
 
 from collir.tools.mpi_run import find
 
@@ -90,5 +91,5 @@ def compile_with_nvcc(code: str, folder: Path, mpi: bool = False) -> str:
 
 
 def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG)
     assert done.returncode == 0, done.stdout + done.stderr
