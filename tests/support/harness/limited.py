@@ -117,26 +117,25 @@ def run(case: Case, folder: Path) -> Verdict:
     _forget_peak()
     start = time.process_time()
     signal.signal(signal.SIGPROF, _stop)
-    # Python swallows what is raised in a finalizer or a callback of the collector: raise it again.
-    signal.setitimer(signal.ITIMER_PROF, SECONDS, 1)
     try:
-        with redirect_stdout(out), redirect_stderr(err):
-            status = TOOLS[tool]([*words, "--debug"])
+        try:
+            # Python swallows what is raised in a finalizer or a callback of the collector: raise it
+            # again.
+            signal.setitimer(signal.ITIMER_PROF, SECONDS, 1)
+            with redirect_stdout(out), redirect_stderr(err):
+                status = TOOLS[tool]([*words, "--debug"])
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
     except SystemExit as stop:  # --help, --version
         status = stop.code if isinstance(stop.code, int) else 1
-    except _TooLong as error:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        status, fault = -1, "hang"
-        trace = [
-            f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)
-        ]
     except BaseException as error:
-        status, fault = -1, f"escaped {type(error).__name__}"
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        fault = "hang" if isinstance(error, _TooLong) else f"escaped {type(error).__name__}"
+        status = -1
         trace = [
             f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)
         ]
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdin = old
     seconds = time.process_time() - start
     verdict = Verdict(status, out.getvalue(), err.getvalue(), fault, seconds, _peak(), tuple(trace))
