@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from calibrations import SIZES, machines, mesh_of, samples, scaled
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.cost.calibrations import SIZES, machines, mesh_of, samples, scaled
 
 from collir.cost.calibration import (
     Calibration,

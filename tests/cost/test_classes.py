@@ -4,10 +4,10 @@ import math
 import random
 
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import RANDOM, module_of, random_function, random_mesh
+from support.programs.collectives import RANDOM, module_of, random_function, random_mesh
+from support.semantics.checks import functions_of
 from xdsl.dialects.func import FuncOp
 
 import collir

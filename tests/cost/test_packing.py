@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 from hypothesis import assume, given, settings
-from programs import RANDOM, module_of, random_function, random_mesh
+from support.programs.collectives import RANDOM, module_of, random_function, random_mesh
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline_events import random_graph, random_schedule, simulated
-from programs import RANDOM
+from support.cost.pipeline_events import random_graph, random_schedule, simulated
+from support.programs.collectives import RANDOM
 
 from collir.cost.programs.pipelines import (
     KeptActivations,

@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 import collir
 from collir.cost.programs.products import MatrixProducts, product_of, slowdown

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from benchmark_outputs import (
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.importing.benchmark_outputs import (
     PREFIXES,
     REDOPS,
     Truth,
@@ -15,7 +17,7 @@ from benchmark_outputs import (
     osu_lines,
     truths,
 )
-from collective_tables import (
+from support.importing.collective_tables import (
     MSCCLPP_PROGRAMS,
     NVSHMEM_JOBS,
     RECORD_NAMES,
@@ -30,8 +32,6 @@ from collective_tables import (
     records,
     torch_lines,
 )
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 import collir
 from collir.dialects.machine import MachineOp

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from predicted_traces import STEP, plain_union, times_of, traced, union
-from programs import random_module
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.importing.predicted_traces import STEP, plain_union, times_of, traced, union
+from support.programs.collectives import random_module
 
 import collir
 from collir.cost.programs.simulation import Simulation

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
 
 import collir
 from collir.dialects.machine import mesh_of as mesh_of_function

@@ -1,7 +1,9 @@
 """Tests of readers of measured times: what is read is what was measured, or is refused."""
 
 import pytest
-from benchmark_outputs import (
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.importing.benchmark_outputs import (
     OSU_TITLES,
     PER_RANK,
     PREFIXES,
@@ -15,8 +17,6 @@ from benchmark_outputs import (
     printed,
     truths,
 )
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from collir.importing.measurements import files
 from collir.importing.measurements.logs import clean

@@ -6,7 +6,7 @@ from itertools import combinations, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from topology_files import (
+from support.importing.topology_files import (
     EXPECTED,
     FULL,
     LINKS,

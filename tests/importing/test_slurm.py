@@ -7,7 +7,7 @@ from math import prod
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from topology_files import remarks, rows, sizes
+from support.importing.topology_files import remarks, rows, sizes
 
 from collir.importing.machines import read
 from collir.importing.machines.hostlist import expand

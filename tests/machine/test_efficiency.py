@@ -4,7 +4,7 @@ import random
 
 import pytest
 from hypothesis import given
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 from collir.cost.programs.products import MatrixProducts, slowdown
 from collir.machine import IDEAL, Device, DeviceKind, Efficiency, Level, Machine, MachineError

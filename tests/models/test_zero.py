@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device
-from model_pages import function_of, inputs_of, page
-from seeds import chosen, some
+from support.harness.seeds import chosen, some
+from support.programs.model_pages import function_of, inputs_of, page
+from support.semantics.differentiated import on_all_devices, on_one_device
 from xdsl.dialects.func import FuncOp
 
 import collir

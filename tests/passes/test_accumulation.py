@@ -4,10 +4,10 @@ import random
 from collections.abc import Callable
 
 import numpy as np
-from checks import functions_of
-from differentiated import inputs_of, on_all_devices, on_one_device
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
+from support.semantics.differentiated import inputs_of, on_all_devices, on_one_device
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

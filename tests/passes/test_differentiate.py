@@ -4,10 +4,15 @@ import random
 
 import numpy as np
 import pytest
-from checks import functions_of
-from differentiated import inputs_of, on_all_devices, on_one_device, wrong_gradients
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
+from support.semantics.differentiated import (
+    inputs_of,
+    on_all_devices,
+    on_one_device,
+    wrong_gradients,
+)
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import ReturnOp
 

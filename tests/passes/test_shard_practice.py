@@ -7,10 +7,10 @@ trying all combinations; the others are what the search proves.
 from functools import cache
 
 import pytest
-from all_layouts import least_of_all
-from checks import functions_of
-from model_pages import page
-from single_device import Sent, layouts, sent, single_device, steps
+from support.programs.model_pages import page
+from support.semantics.checks import functions_of
+from support.semantics.single_device import Sent, layouts, sent, single_device, steps
+from support.synthesis.all_layouts import least_of_all
 from xdsl.dialects.func import FuncOp
 
 import collir

@@ -4,15 +4,15 @@ import random
 from pathlib import Path
 
 import pytest
-from batch_losses import random_loss
 from hypothesis import given, settings
-from local_programs import assert_runs, lowered
-from on_ranks import differences
-from programs import RANDOM
-from seeds import fresh
-from staged_checks import assert_computes
-from staged_steps import step_of
-from swept import GPT, all_of, space_of
+from support.harness.seeds import fresh
+from support.programs.batch_losses import random_loss
+from support.programs.collectives import RANDOM
+from support.programs.staged_steps import step_of
+from support.semantics.local_programs import assert_runs, lowered
+from support.semantics.staged_checks import assert_computes
+from support.targets.on_ranks import differences
+from support.tools.swept import GPT, all_of, space_of
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_search import Found, plain_decide, plain_enumerate, plain_optimise
-from seeds import some
+from support.harness.seeds import some
+from support.search.plain_search import Found, plain_decide, plain_enumerate, plain_optimise
 
 from collir.problems import clique, graphs
 from collir.problems.clique import KClique, MaxClique

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_search import plain_decide, plain_enumerate
+from support.search.plain_search import plain_decide, plain_enumerate
 
 from collir.problems import graphs
 from collir.problems.graphs import UndirectedGraph

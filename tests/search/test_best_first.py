@@ -7,11 +7,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from hanging import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_search import plain_optimise
-from search_problems import (
+from support.harness.hanging import within
+from support.search.plain_search import plain_optimise
+from support.search.problems import (
     BoundedTree,
     BoundedWalks,
     Heap,
@@ -294,7 +294,7 @@ def test_a_best_first_search_for_several_walks_keeps_walks_apart() -> None:
 
 @dataclass(frozen=True)
 class Simulations(Problem[tuple[int, int]]):
-    """Nodes in the order of their bounds, with children that take long to find."""
+    """Nodes in the order of their bounds; children take long until two threads look for them."""
 
     threads: set[int]
 
@@ -311,20 +311,21 @@ class Simulations(Problem[tuple[int, int]]):
         elif state == 1:
             yield 2, number
         elif state == 2:
-            time.sleep(0.05)
             self.threads.add(threading.get_ident())
+            if len(self.threads) == 1:
+                time.sleep(0.05)
             yield 3, number
 
     def objective(self, node: tuple[int, int]) -> int | None:
-        return node[1] + 4 if node[0] == 3 else None
+        return node[1] + 90 if node[0] == 3 else None
 
     def bound(self, node: tuple[int, int]) -> int:
-        return node[1] + 4 * (node[0] == 3)
+        return node[1] + 90 * (node[0] == 3)
 
 
 def test_a_worker_with_few_slow_nodes_shares_them() -> None:
     problem = Simulations(set())
     with within():
         outcome = optimise(problem, order="best-first", engine=Threads(2))
-    assert [solution.value for solution in outcome.solutions] == [4]
+    assert [solution.value for solution in outcome.solutions] == [90]
     assert len(problem.threads) == 2

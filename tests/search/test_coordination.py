@@ -8,11 +8,11 @@ from multiprocessing import get_context
 from typing import Any
 
 import pytest
-from hanging import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_search import better, plain_decide, plain_enumerate, plain_optimise
-from search_problems import Heap, Tree, trees
+from support.harness.hanging import within
+from support.search.plain_search import better, plain_decide, plain_enumerate, plain_optimise
+from support.search.problems import Heap, Tree, trees
 
 from collir.problems.clique import MaxClique
 from collir.problems.graphs import UndirectedGraph

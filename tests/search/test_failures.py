@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hanging import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_search import plain_enumerate
-from search_problems import Heap, Tree, trees
+from support.harness.hanging import within
+from support.search.plain_search import plain_enumerate
+from support.search.problems import Heap, Tree, trees
 
 from collir.problems.clique import MaxClique
 from collir.search import (

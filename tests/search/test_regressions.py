@@ -4,11 +4,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hanging import within
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_search import plain_decide, plain_enumerate, plain_optimise
-from search_problems import BIG, BoundedWalks, Edges, Heap, Tree, trees
+from support.harness.hanging import within
+from support.search.plain_search import plain_decide, plain_enumerate, plain_optimise
+from support.search.problems import BIG, BoundedWalks, Edges, Heap, Tree, trees
 
 from collir.search import (
     Budget,

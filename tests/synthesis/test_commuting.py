@@ -7,9 +7,9 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
-from programs import (
+from support.harness.seeds import fresh_numbers, some
+from support.programs.collectives import (
     RANDOM,
     FunctionBuilder,
     axis_moves,
@@ -20,7 +20,7 @@ from programs import (
     random_layout,
     random_mesh,
 )
-from seeds import fresh_numbers, some
+from support.semantics.checks import functions_of
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
 

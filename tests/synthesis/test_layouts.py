@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
-from plain_layouts import Ordered
-from plain_strategies import equal
-from programs import RANDOM, random_mesh
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM, random_mesh
+from support.synthesis.plain_layouts import Ordered
+from support.synthesis.plain_strategies import equal
 
 from collir.cost.model import CostModel
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction, at_root

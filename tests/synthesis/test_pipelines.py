@@ -4,13 +4,12 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-import on_fake_nccl
-import on_ranks
 import pytest
-from async_code import hazards, marked
-from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
-from plain_pipelines import (
+from support.harness.seeds import fresh, some
+from support.programs.collectives import RANDOM, FunctionBuilder, module_of, random_function
+from support.semantics.checks import agree, functions_of, results_on_all_devices
+from support.synthesis.plain_pipelines import (
     TooManyError,
     Way,
     all_paths,
@@ -23,8 +22,8 @@ from plain_pipelines import (
     redistribution,
     states,
 )
-from programs import RANDOM, FunctionBuilder, module_of, random_function
-from seeds import fresh, some
+from support.targets import on_fake_nccl, on_ranks
+from support.targets.async_code import hazards, marked
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_module
-from random_pipelines import named_options, random_pipeline
+from support.programs.collectives import RANDOM, random_module
+from support.programs.pipelines import named_options, random_pipeline
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

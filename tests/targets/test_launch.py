@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hanging import HANG
 from hypothesis import given, settings
-from programs import RANDOM, module_of, random_mesh
-from python_ranks import is_tidy
-from seeds import fresh
+from support.harness.hanging import HANG
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM, module_of, random_mesh
+from support.targets.python_ranks import is_tidy
 
 import collir
 from collir.ir.diagnostics import DiagnosticError

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hanging import HANG
+from support.harness.hanging import HANG
 
 from collir.cost.calibration import problem
 from collir.dialects.machine import MachineOp

@@ -5,7 +5,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from browser import data_of, needs_browser, used
+from support.harness.browser import data_of, needs_browser, used
 
 from collir.targets.reports.page import rendered as rendered_page
 from collir.targets.reports.page.tables import HtmlCell

@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, data_of, used
 from hypothesis import given, settings
-from programs import RANDOM
-from staged_checks import assert_computes
-from swept import GPT, PERCEPTRON, Subject, all_of, estimates_of, space_of
+from support.harness.browser import CHROMIUM, data_of, used
+from support.programs.collectives import RANDOM
+from support.semantics.staged_checks import assert_computes
+from support.tools.swept import GPT, PERCEPTRON, Subject, all_of, estimates_of, space_of
 
 import collir
 from collir.cost.programs.simulation import Simulation

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from swept import GPT, all_of, estimates_of, space_of
+from support.tools.swept import GPT, all_of, estimates_of, space_of
 
 from collir.synthesis.sweeping.configuration import Configuration
 from collir.synthesis.sweeping.groups import ConfigurationEstimate

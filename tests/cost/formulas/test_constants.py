@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seeds import fresh
+from support.harness.seeds import fresh
 
 import collir
 from collir.cost.formulas.constants import constants_of, with_links

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given
-from pipeline_events import random_graph
-from programs import RANDOM
+from support.cost.pipeline_events import random_graph
+from support.programs.collectives import RANDOM
 
 from collir.cost.programs.pipelines import KeptActivations
 from collir.layout.pipelines.rules import RULES

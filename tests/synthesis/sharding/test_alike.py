@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
 
 import collir
 from collir.cost.model import CostModel

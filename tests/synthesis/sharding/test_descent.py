@@ -8,13 +8,13 @@ from functools import cache
 from itertools import permutations
 
 import pytest
-from auto import random_auto
-from checks import functions_of
 from hypothesis import event, given, settings
-from model_pages import page
-from programs import RANDOM
-from seeds import fresh
-from single_device import single_device
+from support.harness.seeds import fresh
+from support.programs.auto_functions import random_auto
+from support.programs.collectives import RANDOM
+from support.programs.model_pages import page
+from support.semantics.checks import functions_of
+from support.semantics.single_device import single_device
 from xdsl.dialects.func import FuncOp
 
 import collir

@@ -3,13 +3,13 @@
 import random
 
 import pytest
-from all_layouts import least_of_all
-from auto import random_auto
-from checks import functions_of
 from hypothesis import given, settings
-from model_pages import page
-from programs import RANDOM
-from single_device import single_device
+from support.programs.auto_functions import random_auto
+from support.programs.collectives import RANDOM
+from support.programs.model_pages import page
+from support.semantics.checks import functions_of
+from support.semantics.single_device import single_device
+from support.synthesis.all_layouts import least_of_all
 from xdsl.dialects.func import FuncOp
 
 import collir

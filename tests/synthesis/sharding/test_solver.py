@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 from hypothesis import given
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 from collir.search import optimise
 from collir.synthesis.sharding.elimination import eliminate
