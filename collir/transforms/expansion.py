@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.rewriter import InsertPoint
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
@@ -18,7 +19,7 @@ from collir.ir.names import set_name
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import SLICE
 from collir.layout.types import with_axes
-from collir.transforms.terms import Steps, Value
+from collir.transforms.terms import BlockSteps, BlockValue
 
 Blocks = Mapping[str, tuple[str, ...]]
 """The sub-axes over which indices that were whole are sharded now."""
@@ -28,7 +29,7 @@ Blocks = Mapping[str, tuple[str, ...]]
 class _AtStep:
     """A step, as expansions see it (a ``Forward``)."""
 
-    x: Sequence[Value]
+    x: Sequence[BlockValue]
     arguments: Mapping[str, Any]
 
     @property
@@ -36,23 +37,18 @@ class _AtStep:
         return [x.type for x in self.x]
 
 
-def expand_operations(function: FuncOp) -> None:
-    """Replace the composite operations of a function, also in its loops, in place."""
-    for op in list(function.walk()):
-        if isinstance(op, DistOp) and op.kind.expansion is not None and not _is_reduction(op):
-            expand_operation(op)
-
-
-def _is_reduction(op: DistOp) -> bool:
-    """Return whether an operation is a map or a reduction already: a mean."""
+def is_composite(op: DistOp) -> bool:
+    """Return whether an operation has an expansion, and is no map or reduction (a mean) already."""
+    if op.kind.expansion is None:
+        return False
     structure = op.structure
-    return structure is not None and bool(structure.reduced) and not structure.blocked
+    return structure is None or not structure.reduced or bool(structure.blocked)
 
 
-def expand_operation(op: DistOp) -> None:
-    """Replace an operation: on blocks if that saves gathering them, else as it is typed."""
+def expand_operation(op: DistOp, rewriter: PatternRewriter | None = None) -> None:
+    """Replace a composite operation: on blocks if that saves gathering, else as it is typed."""
     block, blocks = Block(), _gathered(op)
-    steps = Steps(mesh_of(op), block)
+    steps = BlockSteps(mesh_of(op), block)
     steps.location = op.location
     to = dist_type(op.result)
     try:
@@ -61,27 +57,26 @@ def expand_operation(op: DistOp) -> None:
         for made in reversed(list(block.ops)):
             block.erase_op(made)
         result = steps.laid_out(expanded(op, steps, op.operands), to)
-    parent = op.parent
-    assert parent is not None
-    for made in list(block.ops):
-        made.detach()
-        parent.insert_op_before(made, op)
     if result.name_hint is None:
         set_name(result, op.result.name_hint)
-    op.result.replace_all_uses_with(result)
-    parent.erase_op(op)
+    made = list(block.ops)
+    for step in made:
+        step.detach()
+    rewriter = rewriter or PatternRewriter(op)
+    rewriter.insert(made, InsertPoint.before(op))  # apart from `replace`, which would name each
+    rewriter.replace(op, [], [result])
 
 
-def expanded(op: DistOp, steps: Steps, operands: Sequence[SSAValue]) -> SSAValue:
+def expanded(op: DistOp, steps: BlockSteps, operands: Sequence[SSAValue]) -> SSAValue:
     """Add the steps that do what a composite operation does to operands, and return their result.
 
     Raises:
         LayoutError: they are not well typed on these operands.
     """
     assert op.kind.expansion is not None
-    at = _AtStep([Value(steps, operand) for operand in operands], op.arguments)
+    at = _AtStep([BlockValue(steps, operand) for operand in operands], op.arguments)
     result = op.kind.expansion(at)
-    assert isinstance(result, Value)
+    assert isinstance(result, BlockValue)
     return result.value
 
 
@@ -93,10 +88,10 @@ def expansion_on(op: DistOp, mesh: Mesh, types: Sequence[DistType]) -> tuple[Blo
         LayoutError: they are not well typed on these operands.
     """
     block = Block(arg_types=[DistTensorType(x) for x in types])
-    return block, dist_type(expanded(op, Steps(mesh, block), block.args))
+    return block, dist_type(expanded(op, BlockSteps(mesh, block), block.args))
 
 
-def _blocks(op: DistOp, steps: Steps, blocks: Blocks) -> list[SSAValue]:
+def _blocks(op: DistOp, steps: BlockSteps, blocks: Blocks) -> list[SSAValue]:
     """Return the operands of an operation, in blocks."""
     assert op.structure is not None
     operands: list[SSAValue] = []
@@ -108,7 +103,7 @@ def _blocks(op: DistOp, steps: Steps, blocks: Blocks) -> list[SSAValue]:
     return operands
 
 
-def _block(steps: Steps, value: SSAValue, dim: int, axes: tuple[str, ...]) -> SSAValue:
+def _block(steps: BlockSteps, value: SSAValue, dim: int, axes: tuple[str, ...]) -> SSAValue:
     """Return the block of a value in a dimension: what was gathered, or a slice."""
     source = _source(value, dim)
     if source is not None and dist_type(source).dims[dim].axes == axes:

@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from commands import tool_of
+from support.harness.commands import tool_of
 
 from collir.dialects.tables import OPERATIONS
 from collir.ir.diagnostics import DiagnosticError, Sources, render_all

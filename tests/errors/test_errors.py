@@ -12,7 +12,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from commands import tool_of
+from support.harness.commands import tool_of
 
 HERE = Path(__file__).parent
 SUFFIXES = {"coll": "//", "mlir": "//", "clq": "c", "tsp": "COMMENT:", "items": "#"}

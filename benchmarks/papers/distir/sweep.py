@@ -15,11 +15,11 @@ from collir.ir.diagnostics import (
     render,
 )
 from collir.tools.foreign import read_foreign
-from collir.tools.shell import Arguments, run_tool
+from collir.tools.shell import CommandParser, run_tool
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from distir import Configuration, Results, evaluate
-from distir.rows import DEGREES, SIZES, Row, read
+from distir.rows import DEGREES, SIZES, ConfigurationRow, read
 
 RESULTS = ("latency", "throughput", "peak_memory")
 """The columns of results: seconds of a step, rows of the batch in a second, bytes.
@@ -54,7 +54,7 @@ def run(file: str, sources: Sources) -> int:
     return 0
 
 
-def table(rows: Sequence[Row], results: Results) -> str:
+def table(rows: Sequence[ConfigurationRow], results: Results) -> str:
     """Return the configurations and their results as comma-separated values."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     sources = Sources()
-    parser = Arguments(prog="sweep.py", description="DistIR's figures for the MLPs of a file.")
+    parser = CommandParser(prog="sweep.py", description="DistIR's figures for the MLPs of a file.")
     parser.add_argument("file", metavar="FILE.csv", help="configurations; -: standard input")
     parser.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
     return run_tool(

@@ -38,7 +38,7 @@ from collir.synthesis.programs.cheapest import synthesise
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from p2 import calibrated, candidates, lower, systems
 from p2 import enumerate as enumeration
-from p2.candidates import Candidate, p2_candidates
+from p2.candidates import StepSequence, p2_candidates
 from p2.enumerate import programs
 
 DATA = Path(__file__).parent / "measured_a100_2nodes.csv"
@@ -134,7 +134,7 @@ class Predicted:
 
     measured: Published
     flat: float
-    found: list[Candidate]
+    found: list[StepSequence]
 
     @property
     def best(self) -> float:

@@ -29,21 +29,21 @@ from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError, Sources
 from collir.ir.functions import check_no_weights, check_programs, functions_of
-from collir.ir.missing_rows import locating_missing_rows
 from collir.layout.coll import ALL_REDUCE
 from collir.synthesis.options import ParallelOptions
 from collir.synthesis.programs.build import dims_of
 from collir.synthesis.programs.choices import needs_search, placed_mesh, priced_programs
 from collir.synthesis.programs.search_options import SearchOptions
-from collir.synthesis.programs.steps import Candidate, Step
+from collir.synthesis.programs.steps import CollectiveStep, StepSequence
 from collir.synthesis.propagation.propagate import explicit
 from collir.synthesis.searching import gap_of, remark_cut_off, search_workers, session
 from collir.targets.reports.terminal import drawn_on
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table, wrapped
 from collir.tools import api
 from collir.tools.functions import for_report, keep_functions, reported
+from collir.tools.missing_rows import locating_missing_rows
 from collir.tools.pass_pages import target_page
-from collir.tools.shell import Arguments, function_name, run_tool
+from collir.tools.shell import CommandParser, function_name, run_tool
 from collir.tools.specifications import check_text, configured, usage_error
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -68,7 +68,7 @@ class Strategies:
 
     function: str
     op: DistOp
-    candidates: list[Candidate]
+    candidates: list[StepSequence]
     count: int | None
     baseline: StepCost | None
     bound: float
@@ -205,7 +205,7 @@ class StrategiesReport(ParallelOptions, Target):
         return [_json(strategies, self.top, model) for strategies in self.strategies(module)]
 
 
-def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[Candidate], str]:
+def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[StepSequence], str]:
     """Return the programs that no other program beats in both time and memory, cheapest first.
 
     Each program is the cheapest of those that need less memory than the program before it. The
@@ -220,7 +220,7 @@ def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[Candidate]
     """
     mesh, ended = mesh_of(op), ""
     end_bytes = sum(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
-    front: list[Candidate] = []
+    front: list[StepSequence] = []
     while len(front) < options.top:
         memory = front[-1].memory / end_bytes * (1 - 1e-9) if front else options.memory
         found = priced_programs(op, replace(options, memory=memory, top=1), None)
@@ -285,18 +285,18 @@ def _lines(strategies: Strategies, top: int, model: CostModel) -> list[str]:
     return [*wrapped(title), *(f"  {line}" for line in table(head, rows, left=1))]
 
 
-def _paid(candidate: Candidate) -> Iterator[tuple[Step, StepCost | None]]:
+def _paid(candidate: StepSequence) -> Iterator[tuple[CollectiveStep, StepCost | None]]:
     """Yield the steps, each with its cost if it sends."""
     costs = iter(candidate.costs)
     for step in candidate.steps:
         yield step, next(costs) if step.does.sends else None
 
 
-def _in_chunks(candidate: Candidate) -> list[str]:
+def _in_chunks(candidate: StepSequence) -> list[str]:
     return [f"in {candidate.pipeline.chunks} chunks"] if candidate.pipeline else []
 
 
-def _texts(candidate: Candidate) -> Iterator[str]:
+def _texts(candidate: StepSequence) -> Iterator[str]:
     mesh = candidate.mesh
     for step, cost in _paid(candidate):
         text = step.kind
@@ -327,7 +327,7 @@ def _json(strategies: Strategies, top: int, model: CostModel) -> dict[str, Any]:
     }
 
 
-def _candidate_json(op: DistOp, candidate: Candidate) -> dict[str, Any]:
+def _candidate_json(op: DistOp, candidate: StepSequence) -> dict[str, Any]:
     mesh = candidate.mesh
     dims = dims_of(mesh, dist_type(op.operands[0]), dist_type(op.result), candidate.steps)
     program: list[dict[str, Any]] = []
@@ -380,7 +380,7 @@ def json_of(module: ModuleOp, options: str = "") -> list[dict[str, Any]]:
 
 def _arguments() -> argparse.ArgumentParser:
     _, _, options = target_page(StrategiesReport).partition("\nOptions:\n")
-    parser = Arguments(
+    parser = CommandParser(
         prog="strategies.py",
         description="The sequences of steps that can replace each collective, cheapest first.",
         epilog=f"options of the report:\n{options}",

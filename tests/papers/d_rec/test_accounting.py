@@ -1,8 +1,8 @@
 """Products and a network are divided as D-Rec is said to divide them."""
 
 import pytest
-from checks import functions_of
 from d_rec.accounting import d_rec
+from support.semantics.checks import functions_of
 from xdsl.dialects.func import FuncOp
 
 import collir

@@ -10,10 +10,10 @@ import pytest
 from distir import MODELS, Configuration, evaluate, grid
 from distir.evaluation import evaluate_stages
 from distir.schedule import Job, time_steps
-from hanging import within
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_distir import Program, simulate
+from support.cost.plain_distir import Program, simulate
+from support.harness.hanging import within
 
 ROWS = Path(__file__).parents[3] / "benchmarks" / "papers" / "distir" / "rows.csv"
 DEGREES = ("batch_size", "dp_degree", "hp_degree", "pp_degree", "num_microbatches")

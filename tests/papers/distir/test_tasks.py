@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from distir.operations import Shape
 from distir.tasks import Stage, backward, forward
-from model_pages import function_of
+from support.programs.model_pages import function_of
 from xdsl.ir import Block
 
 import collir

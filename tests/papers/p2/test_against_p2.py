@@ -14,9 +14,9 @@ import pytest
 from p2.candidates import p2_candidates
 from p2.enumerate import RuleReading, programs
 from p2.lower import Numbering, ReducedFactors
-from plain_strategies import KINDS, PlainStep, Unordered, dijkstra, equal
-from programs import random_machine
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import random_machine
+from support.synthesis.plain_strategies import KINDS, PlainStep, Unordered, dijkstra, equal
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel

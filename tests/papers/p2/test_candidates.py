@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from p2.candidates import p2_candidates
 from p2.enumerate import RuleReading
 from p2.strategies import json_of, text_of
-from programs import RANDOM, module_of, random_mesh
+from support.programs.collectives import RANDOM, module_of, random_mesh
 
 import collir
 from collir.cost.collectives.collective import Collective

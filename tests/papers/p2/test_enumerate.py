@@ -22,7 +22,7 @@ from p2.enumerate import (
     shrunk_hierarchy,
 )
 from p2.semantics import Chunks
-from seeds import fresh
+from support.harness.seeds import fresh
 
 from collir.semantics.reference import chunks as oracle
 

@@ -4,7 +4,7 @@ import pytest
 from p2 import candidates
 from p2 import enumerate as enumeration
 from p2.candidates import p2_candidates
-from seeds import fresh
+from support.harness.seeds import fresh
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost

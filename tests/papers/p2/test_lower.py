@@ -6,7 +6,7 @@ import pytest
 from p2.dsl import CollectiveKind, DeviceGroup, span
 from p2.enumerate import RuleReading, instructions, programs
 from p2.lower import LoweredStep, Numbering, ReducedFactors, SubAxes, matrix_of
-from seeds import fresh
+from support.harness.seeds import fresh
 
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.machine import Level, Machine
