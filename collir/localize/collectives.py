@@ -12,7 +12,6 @@ from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.blocks import shares_by_dim
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import remark
 from collir.layout import DistType, DType, Place, place_at
@@ -22,6 +21,7 @@ from collir.layout.types import with_sizes
 from collir.localize.blocks import BlockOrder, CutBlocks
 from collir.localize.places import root_place, taking_part
 from collir.localize.rounds import RoundsOfRanks, algorithm_named, reason_against
+from collir.localize.shares import shares_by_dim
 from collir.localize.writer import Writer
 
 

@@ -12,13 +12,13 @@ from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.loops import as_function
 from collir.ir.names import set_name
 from collir.layout.local import LocalBuffer, Ranks
 from collir.localize import collectives, steps
 from collir.localize.blocks import local_buffer, rank_number
 from collir.localize.writer import GroupRules, Steps, Writer
 from collir.syntax.step_writer import call_text, repeat_text, step_text
+from collir.transforms.loops.bodies import as_function
 
 
 class Function:

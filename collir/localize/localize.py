@@ -11,15 +11,11 @@ from collir.dialects.local_types import BufferType
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_of_model
 from collir.dialects.tensor import PlaceAttr, dist_type
-from collir.ir.any_size import open_sizes
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.models import not_called
 from collir.ir.names import keep_names, result_names, set_name
 from collir.ir.parameters import PARAMETERS, attributes_of, parameters_of, sizes_in
 from collir.ir.remarks import remark
-from collir.ir.rotation import ready_for_code, write_out_pipelines
-from collir.ir.tasks import outline_tasks
 from collir.layout.local import Ranks
 from collir.layout.sizes import OpenSize
 from collir.localize.arena import plan_arena
@@ -27,6 +23,9 @@ from collir.localize.blocks import local_buffer
 from collir.localize.function import Function
 from collir.localize.lifetimes import free_memory
 from collir.localize.writer import ANY_GROUPS, GroupRules
+from collir.transforms.any_size import open_sizes
+from collir.transforms.for_code import not_called, ready_for_code, write_out_pipelines
+from collir.transforms.stages.tasks import outline_tasks
 
 
 def localize(module: ModuleOp, rules: GroupRules = ANY_GROUPS, sized: bool = False) -> None:

@@ -13,10 +13,10 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.inlining import function_without_calls
 from collir.ir.names import result_names
 from collir.semantics.reference.buffers import equal
 from collir.semantics.reference.collectives import Array, Buffers
+from collir.transforms.inlining import function_without_calls
 
 DOUBLE_ROUNDINGS = 2**26
 """Roundings that a comparison in f64 allows: it sees mistakes above a 10^8th of the largest."""

@@ -16,13 +16,10 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.inlining import functions_without_calls
-from collir.ir.instantiation import instantiate
 from collir.ir.loops import steps_with_times
 from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.names import argument_names, result_names
 from collir.ir.roles import argument_roles
-from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.machine.counts import devices_text
 from collir.semantics.reference.buffers import NUMPY, assemble, random_tensor
 from collir.semantics.reference.collectives import Array
@@ -36,6 +33,9 @@ from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions, reported
 from collir.tools.memory import check_available
 from collir.tools.shell import BAD_INPUT, UsageError
+from collir.transforms.inlining import functions_without_calls
+from collir.transforms.instantiation import instantiate
+from collir.transforms.smaller import dimensions, largest_dimension, resize
 
 
 def run(options: argparse.Namespace, sources: Sources) -> int:

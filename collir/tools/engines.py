@@ -12,13 +12,13 @@ from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import mesh_of
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.inlining import function_without_calls
-from collir.ir.models import has_models
-from collir.ir.rotation import function_as_run
 from collir.targets.reports.text import seconds_text
 from collir.tools import jax_run, local_run, mpi4py_run, mpi_run, torch_run
 from collir.tools.comparison import Case, cases_in_double, part_of, report, wrong_buffers
 from collir.tools.processes import Call, Outcome, check_installed
+from collir.transforms.as_run import function_as_run
+from collir.transforms.for_code import has_models
+from collir.transforms.inlining import function_without_calls
 
 
 def _rounds(case: Case) -> bool:

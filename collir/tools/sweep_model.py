@@ -19,7 +19,6 @@ from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import SimulatedStep, Simulation, TaskStep
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of
 from collir.ir.remarks import listening
 from collir.ir.retyping import fix_parameters
@@ -42,6 +41,7 @@ from collir.synthesis.sweeping.steps import TrainingStep
 from collir.tools.api import context, emit, parse, pass_pipeline
 from collir.tools.functions import for_report
 from collir.tools.sweep_cache import keep, key_of, read
+from collir.transforms.instantiation import instantiate
 
 Given = tuple[str, str, str, tuple[tuple[str, int], ...], str, Division | None, tuple[str, ...]]
 """The arguments of ``step_of``: the attributes of a model without its machine."""

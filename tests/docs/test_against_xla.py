@@ -11,8 +11,8 @@ from differentiated import on_one_device
 from model_pages import function_of, inputs_of
 
 import collir
-from collir.ir.instantiation import instantiate
 from collir.semantics.reference.double import in_double
+from collir.transforms.instantiation import instantiate
 
 ROOT = Path(__file__).parents[2]
 AGAINST_XLA = runpy.run_path(str(ROOT / "benchmarks" / "models" / "against_xla.py"))

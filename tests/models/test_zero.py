@@ -14,11 +14,11 @@ import collir
 from collir.cost.programs.memory import Use
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.differentiation import gradients_as_calls
-from collir.ir.inlining import function_without_calls
 from collir.ir.loops import steps_with_times
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.double import in_double
+from collir.transforms.gradients.differentiation import gradients_as_calls
+from collir.transforms.inlining import function_without_calls
 
 SMALL = {"batch": 64, "width": 64, "layers": 3}
 

@@ -16,10 +16,10 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
-from collir.ir.differentiation import gradient_function, gradients_as_calls
-from collir.ir.terms import Steps
 from collir.layout.gradients import nothing
 from collir.syntax.writer import write
+from collir.transforms.gradients.differentiation import gradient_function, gradients_as_calls
+from collir.transforms.terms import Steps
 
 MESH = """
 machine @box { level gpu[4] { port = 300 GB/s, latency = 3 us } }

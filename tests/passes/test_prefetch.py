@@ -18,12 +18,12 @@ from collir.dialects.operation import DistOp
 from collir.ir.ahead import is_ahead
 from collir.ir.diagnostics import Diagnostic
 from collir.ir.remarks import listening
-from collir.ir.rotation import prepare
 from collir.ir.selection import erase_other_functions
 from collir.passes.table import PASSES
 from collir.semantics.reference.double import in_double
 from collir.semantics.validation.validate import compare_modules
 from collir.semantics.validation.verdict import Outcome
+from collir.transforms.as_run import prepare
 
 
 def machine(memory: int, port: int) -> str:

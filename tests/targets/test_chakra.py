@@ -27,13 +27,13 @@ from collir.importing.chakra.traces import (
 from collir.importing.machines import astra
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.inlining import inline_calls
-from collir.ir.loops import unroll_all
 from collir.layout import Mesh
 from collir.syntax.chakra.messages import CommType, Node, NodeType, written_trace
 from collir.targets.traces.chakra import ExecutionTraces, traces_of
 from collir.targets.traces.network import network_of
 from collir.tools import collir as tool
+from collir.transforms.inlining import inline_calls
+from collir.transforms.loops.unrolling import unroll_all
 
 
 def read_back(traces: ExecutionTraces) -> Traces:

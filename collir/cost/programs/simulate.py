@@ -42,13 +42,13 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
 from collir.ir.diagnostics import DiagnosticError, Position
 from collir.ir.functions import check_programs, functions_of, task_names
-from collir.ir.loops import as_function
 from collir.ir.parameters import parameters_of
 from collir.ir.pipelines import Pipeline
 from collir.ir.retyping import function_at
-from collir.ir.rotation import as_run
 from collir.layout import Mesh
 from collir.layout.sizes import as_number
+from collir.transforms.as_run import as_run
+from collir.transforms.loops.bodies import as_function
 
 
 def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulation]:

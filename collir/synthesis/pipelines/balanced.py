@@ -13,12 +13,12 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.pipelines import pipelines_in
 from collir.ir.remarks import remark
-from collir.ir.staging.layers import chunk_layers, layer_count, near_equal
-from collir.ir.staging.outlining import Axis
-from collir.ir.staging.staged import Plan, microbatch_loop, stage
 from collir.syntax.units import seconds_text
 from collir.synthesis.pipelines.balance import Balance, PlaceWork, balanced, limited, works_of
 from collir.synthesis.pipelines.measured import decompose_placeholders
+from collir.transforms.stages.layers import chunk_layers, layer_count, near_equal
+from collir.transforms.stages.outlining import Axis
+from collir.transforms.stages.staged import Plan, microbatch_loop, stage
 
 MOST_ROUNDS = 8
 """The number of simulations in search of layers that fit into memory."""

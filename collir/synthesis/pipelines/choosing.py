@@ -25,9 +25,6 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.pipelines import pipelines_in
 from collir.ir.remarks import listening
-from collir.ir.rotation import as_run
-from collir.ir.staging.outlining import Axis
-from collir.ir.staging.staged import Plan, stage
 from collir.layout.pipelines.rules import RULES
 from collir.layout.pipelines.schedule import Schedule
 from collir.layout.pipelines.text import schedule_text
@@ -44,6 +41,9 @@ from collir.synthesis.pipelines.measured import (
 from collir.synthesis.pipelines.optimal import NoScheduleError, best_schedule
 from collir.synthesis.pipelines.problem import SLACK, SchedulingProblem
 from collir.synthesis.searching import TIME, gap_of
+from collir.transforms.as_run import as_run
+from collir.transforms.stages.outlining import Axis
+from collir.transforms.stages.staged import Plan, stage
 
 _ROUNDS = 4
 """How often schedules are made for the delays of sends in the best simulation, at most."""

@@ -9,11 +9,11 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.ir.staging.outlining import Axis
-from collir.ir.staging.staged import Plan
 from collir.layout.pipelines.rules import RULES, ScheduleRule
 from collir.layout.pipelines.schedule import Schedule, counted
 from collir.layout.pipelines.text import listed_schedule, schedule_text
+from collir.transforms.stages.outlining import Axis
+from collir.transforms.stages.staged import Plan
 
 OPTIMAL = "optimal"
 """The word for a schedule that is searched for."""

@@ -13,7 +13,6 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.progress import activity
-from collir.ir.straight import on_straight_programs
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import Choice, Choices, alike, choices
 from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
@@ -27,6 +26,7 @@ from collir.synthesis.programs.rewriting import (
     unplaced_in,
 )
 from collir.synthesis.programs.search_options import SearchOptions
+from collir.transforms.loops.straight import on_straight_programs
 
 
 @on_straight_programs

@@ -22,7 +22,6 @@ from collir.dialects.operation import DistOp, is_placeholder, repeats_operands
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
-from collir.ir.straight import on_straight_programs
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import ADD
 from collir.synthesis.programs.build import planned
@@ -31,6 +30,7 @@ from collir.synthesis.programs.paying import Kinds, Rank, Rewrites, left_out_of
 from collir.synthesis.programs.rewriting import erase, replace_by
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.searching import grouped_remarks
+from collir.transforms.loops.straight import on_straight_programs
 
 
 @on_straight_programs

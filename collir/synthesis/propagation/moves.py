@@ -10,7 +10,6 @@ from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.collectives import collective_between, packs
 from collir.cost.programs.local_steps import COPY, LocalStep, local_times, sent_phases
-from collir.ir.terms import single_steps
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.layout.coll import step_between
 from collir.layout.cuts import units
@@ -19,6 +18,7 @@ from collir.layout.steps import DIM, OVER, Argument, StepKind
 from collir.layout.types import with_axes
 from collir.synthesis.propagation.graph import Layout
 from collir.synthesis.propagation.ways import way
+from collir.transforms.terms import single_steps
 
 IMPOSSIBLE = 1e5
 """The seconds of a collective that cannot run, or has no cost."""

@@ -11,8 +11,6 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.ir.auto import AUTO, auto_functions, is_auto
 from collir.ir.calls import calls_in, inline_call
-from collir.ir.differentiation import gradients_as_calls
-from collir.ir.expansion import expand_operation
 from collir.ir.functions import functions_of
 from collir.ir.fusion import keep_kernels_together
 from collir.ir.remarks import listening
@@ -25,6 +23,8 @@ from collir.synthesis.propagation.improve import improve
 from collir.synthesis.propagation.rewrite import rewrite
 from collir.synthesis.propagation.sharing import share
 from collir.synthesis.propagation.spread import Spreading
+from collir.transforms.expansion import expand_operation
+from collir.transforms.gradients.differentiation import gradients_as_calls
 
 
 @dataclass(frozen=True)

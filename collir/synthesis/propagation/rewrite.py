@@ -12,11 +12,9 @@ from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.expansion import expanded, expansion_on
 from collir.ir.names import set_name
 from collir.ir.remarks import remark
 from collir.ir.roles import Role, pass_role, role_of
-from collir.ir.terms import Steps
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.steps import TO
 from collir.layout.types import Dim
@@ -24,6 +22,8 @@ from collir.synthesis.propagation.choice import Choice, layout_with, properties_
 from collir.synthesis.propagation.disagreement import disagreements
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
 from collir.synthesis.propagation.ways import bring
+from collir.transforms.expansion import expanded, expansion_on
+from collir.transforms.terms import Steps
 
 Chosen = Callable[[Relation], Sequence[Choice]]
 """A function from a step to the layouts in which it may run, the best first."""

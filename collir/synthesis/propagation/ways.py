@@ -7,9 +7,9 @@ from dataclasses import replace
 from xdsl.ir import SSAValue
 
 from collir.dialects.tensor import dist_type
-from collir.ir.terms import Steps
 from collir.layout import DistType
 from collir.layout.types import with_axes
+from collir.transforms.terms import Steps
 
 
 def bring(steps: Steps, value: SSAValue, to: DistType) -> SSAValue:

@@ -22,7 +22,6 @@ from collir.dialects.operation import DistOp, is_collective, repeats_operands
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
-from collir.ir.straight import on_straight_programs
 from collir.layout import DistType, Mesh
 from collir.synthesis.programs.fusion import layout_change
 from collir.synthesis.programs.paying import Kinds, Rank, Rewrites, left_out_of
@@ -32,6 +31,7 @@ from collir.synthesis.reorder.hoist import Joined, earlier, later
 from collir.synthesis.reorder.interleave import Grid, Placed, thread_to, threads
 from collir.synthesis.reorder.prices import Form, Prices
 from collir.synthesis.searching import grouped_remarks
+from collir.transforms.loops.straight import on_straight_programs
 
 Rule = Callable[[Prices, DistOp], Joined | None]
 """A function that returns what may take the place of the steps around a join, or None."""

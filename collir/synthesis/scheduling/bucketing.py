@@ -40,7 +40,6 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.ir.roles import pass_role
-from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.programs.choices import needs_search, priced_programs
 from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
@@ -49,6 +48,7 @@ from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, 
 from collir.synthesis.scheduling.ordering import Steps, Work, sent_steps, work_of, write_in_order
 from collir.synthesis.scheduling.packing import kind_of, packed
 from collir.synthesis.searching import grouped_remarks
+from collir.transforms.loops.straight import on_straight_programs
 
 MIB = 2**20
 SIZES_PER_DOUBLING = 2

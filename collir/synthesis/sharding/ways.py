@@ -14,7 +14,6 @@ import numpy as np
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.expansion import expansion_on
 from collir.layout import DistType, LayoutError, Mesh, Reduction
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.structure import REPEATED
@@ -27,6 +26,7 @@ from collir.synthesis.propagation.choice import (
 )
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
 from collir.synthesis.propagation.work import Times, Work
+from collir.transforms.expansion import expansion_on
 
 Move = Callable[[DistType, DistType], float]
 """A function from two types of a value to the seconds that bring it from one to the other."""

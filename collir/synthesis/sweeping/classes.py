@@ -12,8 +12,6 @@ from xdsl.ir import SSAValue
 from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import dist_type
 from collir.ir.calls import calls_in, given
-from collir.ir.inlining import inline_call
-from collir.ir.microbatches.splitting import batch_of
 from collir.layout import Axis, Mesh
 from collir.layout.mesh import Factor
 from collir.layout.structure import REPEATED
@@ -21,6 +19,8 @@ from collir.machine import Level, Machine
 from collir.synthesis.propagation.graph import STACK, Graph, Relation, Tensor
 from collir.synthesis.sweeping.programs import named, set_mesh
 from collir.synthesis.sweeping.steps import TrainingStep
+from collir.transforms.inlining import inline_call
+from collir.transforms.microbatches.splitting import batch_of
 
 Place = tuple[Tensor, int]
 """A dimension of a value."""

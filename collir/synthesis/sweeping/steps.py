@@ -16,7 +16,6 @@ from collir.ir.auto import is_auto
 from collir.ir.calls import calls_in, given
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.microbatches.splitting import batch_of
 from collir.ir.parameters import parameters_of
 from collir.ir.roles import Role, argument_roles
 from collir.layout import DistType
@@ -31,6 +30,7 @@ from collir.synthesis.sweeping.ingredients import AXIS, MICROBATCHES, STAGES
 from collir.synthesis.sweeping.programs import named
 from collir.synthesis.sweeping.sequences import sequences
 from collir.synthesis.sweeping.space import Space
+from collir.transforms.microbatches.splitting import batch_of
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
-from collir.ir.any_size import Condition, conditions
 from collir.ir.functions import functions_of
 from collir.ir.parameters import parameters_of
 from collir.layout import DistType
 from collir.layout.formulas import Formula
+from collir.transforms.any_size import Condition, conditions
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import ClassVar
 from collir.dialects.local import ComputeOp, LocalCallOp, StartOp, ranks_at
 from collir.dialects.local_types import buffer_of
 from collir.dialects.tables import OPERATIONS
-from collir.ir.any_size import Condition
 from collir.layout import DType, Reduction
 from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_collectives import Arguments, is_rank, partners, sizes_sent
@@ -23,6 +22,7 @@ from collir.targets.code.c_text import (
     size_text,
 )
 from collir.targets.code.mpi_mesh import custom_operator
+from collir.transforms.any_size import Condition
 
 MPI_TYPES = {
     DType.F16: "MPI_UINT16_T",

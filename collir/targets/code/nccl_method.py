@@ -10,7 +10,6 @@ from collir.dialects.local import ComputeOp, LocalCallOp, StartOp
 from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.any_size import Condition
 from collir.layout import DType, Place, Reduction
 from collir.layout.local import LocalBuffer
 from collir.layout.operation_table import OperationTable
@@ -22,6 +21,7 @@ from collir.targets.code.nccl_mesh import NcclMesh
 from collir.targets.code.nccl_streams import StreamPlan
 from collir.targets.code.nccl_text import CALLERS, CPP, CUDA_ELEMENTS, CUDA_TYPES, LINKAGE, CudaText
 from collir.targets.code.rank_leaves import Piece
+from collir.transforms.any_size import Condition
 
 NCCL_TYPES = {
     DType.F16: "ncclFloat16",

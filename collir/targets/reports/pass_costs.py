@@ -14,9 +14,9 @@ from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import meshes_remembered
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.rotation import as_run
 from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
+from collir.transforms.as_run import as_run
 
 WRITTEN = "no pass"
 """The name of the stage before the first pass."""

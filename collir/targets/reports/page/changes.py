@@ -13,11 +13,11 @@ from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.rotation import as_run
 from collir.ir.selection import copy_with_functions, erase_other_functions
 from collir.syntax.writer import write
 from collir.targets.reports.pass_costs import FunctionAt, change_text
 from collir.targets.reports.text import bytes_text, seconds_text
+from collir.transforms.as_run import as_run
 
 _MOST_COMPARED = 4_000
 """The most lines of a program that are compared."""
