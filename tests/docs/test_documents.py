@@ -1,4 +1,4 @@
-"""Tests that execute the fenced blocks of README.md and docs/.
+"""Tests that execute the fenced blocks of README.md, the pages beside it and docs/.
 
 - ``coll`` is parsed, verified and printed to a fixed point. A block without a machine of its own is
   read with the machines and meshes of the page's first block.
@@ -38,7 +38,7 @@ from collir.tools import collir as collir_tool
 from collir.tools import collopt, collrun
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LONG = ("calibration", "stages", "sweep", "symbolic")
 """The pages whose commands take 10 seconds and more: they are run by turns."""
 LANGUAGES = ("coll", "coll error", "console", "python", "text", "sh")
