@@ -86,7 +86,7 @@ docs: $(STAMP)
 site:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[site]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis

@@ -31,7 +31,7 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
 def test_the_site_has_no_warnings(tmp_path: Path) -> None:
     if not (importlib.util.find_spec("material") and importlib.util.find_spec("mkdocstrings")):
         pytest.skip("mkdocs is not installed: pip install 'collir[site]'")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True)
     assert (tmp_path / "files" / "examples" / "sync_gradients.coll.html").exists()
 
