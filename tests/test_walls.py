@@ -187,9 +187,7 @@ def test_passes_and_searches_read_no_rates_of_a_device() -> None:
 
 def test_types_are_checked_without_torch() -> None:
     # The check runs before torch is installed; where it is installed, nothing else would notice.
-    for path in (
-        file for folder in ("collir", "tests") for file in ROOT.glob(f"{folder}/**/*.py")
-    ):
+    for path in (file for folder in ("collir", "tests") for file in ROOT.glob(f"{folder}/**/*.py")):
         text = path.read_text(encoding="utf-8")
         if (
             "import torch" in text

@@ -20,7 +20,7 @@ from collir.layout.local import Ranks
 from collir.layout.sizes import OpenSize
 from collir.localize.arena import plan_arena
 from collir.localize.blocks import local_buffer
-from collir.localize.function import Function
+from collir.localize.function import BlockLowering
 from collir.localize.lifetimes import free_memory
 from collir.localize.writer import ANY_GROUPS, GroupRules
 from collir.transforms.any_size import open_sizes
@@ -140,7 +140,7 @@ def _localized(function: FuncOp, rules: GroupRules) -> LocalFuncOp:
     for name, buffer in zip(result_names(function), outputs, strict=True):
         set_name(buffer, None if name.isdigit() else name)
     with meshes_remembered():
-        Function(function, ranks, block, inputs, outputs, rules).run()
+        BlockLowering(function, ranks, block, inputs, outputs, rules).run()
     free_memory(block)
     return new
 

@@ -61,7 +61,7 @@ from collir.synthesis.scheduling.memory import (
     fits_memory,
     has_collectives,
 )
-from collir.synthesis.scheduling.ordering import Work, work_of, write_in_order
+from collir.synthesis.scheduling.ordering import TimedSteps, work_of, write_in_order
 from collir.synthesis.scheduling.whole import Reordering, StepOrder, undo_what_does_not_fit
 from collir.transforms.loops.straight import straight_programs
 
@@ -141,7 +141,7 @@ def _alike(functions: Iterable[FuncOp]) -> list[list[FuncOp]]:
 
 
 def _simulated_reordered(
-    function: FuncOp, work: Work, order: Sequence[int], before: Simulation
+    function: FuncOp, work: TimedSteps, order: Sequence[int], before: Simulation
 ) -> Simulation:
     """Return the simulation of a function with its steps in ``order``.
 
@@ -154,7 +154,7 @@ def _simulated_reordered(
         return simulate_function(copy, before.model)
 
 
-def _reorder(function: FuncOp, work: Work, order: Sequence[int]) -> None:
+def _reorder(function: FuncOp, work: TimedSteps, order: Sequence[int]) -> None:
     """Write the steps of a function in ``order``, and decide which collectives are ``async``.
 
     They all are, except the last step and those whose result the next step needs.

@@ -65,7 +65,7 @@ from collir.ir.remarks import remark, repeat_remark
 from collir.syntax.units import seconds_text
 from collir.synthesis.options import TimedOptions
 from collir.synthesis.pipelines.balanced import balanced_plan
-from collir.synthesis.pipelines.choosing import Choice, best_choice
+from collir.synthesis.pipelines.choosing import PlanChoice, best_choice
 from collir.synthesis.pipelines.plans import (
     OPTIMAL,
     Wanted,
@@ -79,7 +79,7 @@ from collir.synthesis.propagation.propagate import propagate
 from collir.transforms.for_code import not_called
 from collir.transforms.inlining import inline_calls
 from collir.transforms.microbatches.splitting import split_batch
-from collir.transforms.stages.staged import Plan, microbatch_loop, stage
+from collir.transforms.stages.staged import StagePlan, microbatch_loop, stage
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class PipelinePass(TimedOptions, ModulePass):
             optimal = self.schedule == OPTIMAL
             plans = optimal_plans(wanted, loop, axis) if optimal else [plan_of(wanted, loop, axis)]
 
-        def laid_out(plan: Plan) -> Plan:
+        def laid_out(plan: StagePlan) -> StagePlan:
             balances = layers is None
             return balanced_plan(function, axis, plan, self.cost_model()) if balances else plan
 
@@ -165,7 +165,7 @@ class PipelinePass(TimedOptions, ModulePass):
             errors = [f"{self.schedule}: {text}" for text in problems]
             raise DiagnosticError(Diagnostic(text, Position.of(loop)) for text in errors)
 
-    def _remark(self, function: FuncOp, choice: Choice) -> None:
+    def _remark(self, function: FuncOp, choice: PlanChoice) -> None:
         """Say which schedule a function has, how long it takes, and what is proven of that."""
         [loop] = pipelines_in(function)
         for diagnostic in choice.remarks:

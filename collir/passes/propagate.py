@@ -48,7 +48,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.synthesis.propagation.propagate import Rules, propagate
+from collir.synthesis.propagation.propagate import PropagationRules, propagate
 
 
 @dataclass(frozen=True)
@@ -63,4 +63,4 @@ class PropagatePass(ModulePass):
     """The axes over which weights are not gathered."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        propagate(op, Rules(self.reduce_once, self.keep_weights))
+        propagate(op, PropagationRules(self.reduce_once, self.keep_weights))

@@ -28,7 +28,7 @@ from collir.semantics.reference.executor import execute, memory_needed
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.tools import api
 from collir.tools.comparison import Case, distributed, report, wrong_meaning
-from collir.tools.engines import ENGINES, Engine, check_on
+from collir.tools.engines import ENGINES, CodeEngine, check_on
 from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions, reported
 from collir.tools.memory import check_available
@@ -55,7 +55,7 @@ def _run(
     options: argparse.Namespace,
     module: ModuleOp,
     asked: set[str],
-    engine: Engine | None,
+    engine: CodeEngine | None,
     repeats: int | None,
 ) -> int:
     """Run functions of a module, those that are asked for if any are, and return the status."""
@@ -82,7 +82,7 @@ def _run(
     return 0 if all(verdicts) else BAD_INPUT
 
 
-def _repeats(options: argparse.Namespace, engine: Engine | None) -> int | None:
+def _repeats(options: argparse.Namespace, engine: CodeEngine | None) -> int | None:
     """Return the number of runs for ``--time``; None without it."""
     if not options.time:
         if options.repeats is not None:

@@ -18,7 +18,7 @@ from collir.ir.names import set_name
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import SLICE
 from collir.layout.types import with_axes
-from collir.transforms.terms import Steps, Value
+from collir.transforms.terms import BlockSteps, BlockValue
 
 Blocks = Mapping[str, tuple[str, ...]]
 """The sub-axes over which indices that were whole are sharded now."""
@@ -28,7 +28,7 @@ Blocks = Mapping[str, tuple[str, ...]]
 class _AtStep:
     """A step, as expansions see it (a ``Forward``)."""
 
-    x: Sequence[Value]
+    x: Sequence[BlockValue]
     arguments: Mapping[str, Any]
 
     @property
@@ -52,7 +52,7 @@ def _is_reduction(op: DistOp) -> bool:
 def expand_operation(op: DistOp) -> None:
     """Replace an operation: on blocks if that saves gathering them, else as it is typed."""
     block, blocks = Block(), _gathered(op)
-    steps = Steps(mesh_of(op), block)
+    steps = BlockSteps(mesh_of(op), block)
     steps.location = op.location
     to = dist_type(op.result)
     try:
@@ -72,16 +72,16 @@ def expand_operation(op: DistOp) -> None:
     parent.erase_op(op)
 
 
-def expanded(op: DistOp, steps: Steps, operands: Sequence[SSAValue]) -> SSAValue:
+def expanded(op: DistOp, steps: BlockSteps, operands: Sequence[SSAValue]) -> SSAValue:
     """Add the steps that do what a composite operation does to operands, and return their result.
 
     Raises:
         LayoutError: they are not well typed on these operands.
     """
     assert op.kind.expansion is not None
-    at = _AtStep([Value(steps, operand) for operand in operands], op.arguments)
+    at = _AtStep([BlockValue(steps, operand) for operand in operands], op.arguments)
     result = op.kind.expansion(at)
-    assert isinstance(result, Value)
+    assert isinstance(result, BlockValue)
     return result.value
 
 
@@ -93,10 +93,10 @@ def expansion_on(op: DistOp, mesh: Mesh, types: Sequence[DistType]) -> tuple[Blo
         LayoutError: they are not well typed on these operands.
     """
     block = Block(arg_types=[DistTensorType(x) for x in types])
-    return block, dist_type(expanded(op, Steps(mesh, block), block.args))
+    return block, dist_type(expanded(op, BlockSteps(mesh, block), block.args))
 
 
-def _blocks(op: DistOp, steps: Steps, blocks: Blocks) -> list[SSAValue]:
+def _blocks(op: DistOp, steps: BlockSteps, blocks: Blocks) -> list[SSAValue]:
     """Return the operands of an operation, in blocks."""
     assert op.structure is not None
     operands: list[SSAValue] = []
@@ -108,7 +108,7 @@ def _blocks(op: DistOp, steps: Steps, blocks: Blocks) -> list[SSAValue]:
     return operands
 
 
-def _block(steps: Steps, value: SSAValue, dim: int, axes: tuple[str, ...]) -> SSAValue:
+def _block(steps: BlockSteps, value: SSAValue, dim: int, axes: tuple[str, ...]) -> SSAValue:
     """Return the block of a value in a dimension: what was gathered, or a slice."""
     source = _source(value, dim)
     if source is not None and dist_type(source).dims[dim].axes == axes:

@@ -18,7 +18,7 @@ from collir.layout.steps import AT, DIM, OVER, Argument, ArgumentKind, StepKind
 from collir.layout.types import State, place_at
 
 
-class Steps:
+class BlockSteps:
     """The steps that are added at the end of a block, all with one source position.
 
     Attributes:
@@ -159,52 +159,52 @@ def _between_dims(
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class BlockValue:
     """A value of a block that is being written; arithmetic adds steps (a ``Term``)."""
 
-    steps: Steps
+    steps: BlockSteps
     value: SSAValue
 
     @property
     def type(self) -> DistType:
         return dist_type(self.value)
 
-    def __add__(self, other: "Value") -> "Value":
+    def __add__(self, other: "BlockValue") -> "BlockValue":
         return self.step("add", other)
 
-    def __sub__(self, other: "Value") -> "Value":
+    def __sub__(self, other: "BlockValue") -> "BlockValue":
         return self.step("sub", other)
 
-    def __mul__(self, other: "Value") -> "Value":
+    def __mul__(self, other: "BlockValue") -> "BlockValue":
         return self.step("mul", other)
 
-    def __truediv__(self, other: "Value") -> "Value":
+    def __truediv__(self, other: "BlockValue") -> "BlockValue":
         return self.step("div", other)
 
-    def __neg__(self) -> "Value":
+    def __neg__(self) -> "BlockValue":
         return self.step("neg")
 
-    def step(self, operation: str, *others: "Value", **arguments: Any) -> "Value":
+    def step(self, operation: str, *others: "BlockValue", **arguments: Any) -> "BlockValue":
         """Add a step whose first operand is this value, and return its result."""
         operands = [self.value, *(other.value for other in others)]
-        return Value(self.steps, self.steps.step(operation, operands, arguments))
+        return BlockValue(self.steps, self.steps.step(operation, operands, arguments))
 
-    def full(self, value: float) -> "Value":
+    def full(self, value: float) -> "BlockValue":
         """Return a constant without dimensions, of the dtype of this value and where it is."""
         x = replace(self.type.whole, dims=())
-        return Value(self.steps, self.steps.constant(x, value))
+        return BlockValue(self.steps, self.steps.constant(x, value))
 
-    def whole(self) -> "Value":
+    def whole(self) -> "BlockValue":
         """Return the value behind its reduction, if it is partial."""
-        return Value(self.steps, self.steps.laid_out(self.value, self.type.whole))
+        return BlockValue(self.steps, self.steps.laid_out(self.value, self.type.whole))
 
-    def repeated(self, x: DistType) -> "Value":
+    def repeated(self, x: DistType) -> "BlockValue":
         """Return the value repeated along dimensions of size 1, to the shape and the layout of a
         type; it stays partial as it is."""
         to = replace(x, partial=self.type.partial, reduction=self.type.reduction)
         return self if self.type == to else self.step("broadcast_to", to=to)
 
-    def summed_to(self, x: DistType) -> "Value":
+    def summed_to(self, x: DistType) -> "BlockValue":
         """Return the sum over the dimensions in which a value of a shape was repeated."""
         own, shape = self.type.shape, x.shape
         if own == shape:

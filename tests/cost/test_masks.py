@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 import collir
 from collir.cost.programs.kernels import kernels_of

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from differentiated import on_one_device
-from model_pages import function_of, inputs_of
+from support.programs.model_pages import function_of, inputs_of
+from support.semantics.differentiated import on_one_device
 
 import collir
 from collir.semantics.reference.double import in_double

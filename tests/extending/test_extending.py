@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lit_files import faults, run_lines, run_piped
+from support.harness.lit_files import faults, run_lines, run_piped
 
 from collir.cost.collectives.table import COSTS
 from collir.dialects.tables import OPERATIONS
@@ -51,7 +51,7 @@ COPYING = {name for name in LOCAL if not (STEPS[name].is_view or STEPS[name].com
 
 @pytest.mark.turns
 def test_extensions_from_outside_work() -> None:
-    paths = [str(HERE), str(HERE.parent / "support"), *sys.path]
+    paths = [str(HERE), str(HERE.parent), *sys.path]
     plugins = ["-p", "collective", "-p", "pass_", "-p", "target", "-p", "dialect"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--noconftest", *plugins, "-q", str(HERE / "cases.py")],

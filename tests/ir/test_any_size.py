@@ -4,9 +4,9 @@ import random
 from collections.abc import Mapping
 
 import pytest
-from checks import functions_of
-from programs import module_of, random_function, random_mesh
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.semantics.checks import functions_of
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_events import random_schedule
-from programs import RANDOM
-from staged_steps import pipeline_of, staged, step_of, training_step
+from support.cost.pipeline_events import random_schedule
+from support.programs.collectives import RANDOM
+from support.programs.staged_steps import pipeline_of, staged, step_of, training_step
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from collir.dialects.machine import mesh_of

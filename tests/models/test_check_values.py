@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
-from model_pages import PAGES, function_of, page, with_gradients
+from support.programs.model_pages import PAGES, function_of, page, with_gradients
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block

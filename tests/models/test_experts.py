@@ -2,7 +2,7 @@
 
 import math
 
-from model_pages import function_of, page, with_gradients
+from support.programs.model_pages import function_of, page, with_gradients
 
 from collir.dialects.tensor import dist_type
 from collir.ir.loops import steps_with_times

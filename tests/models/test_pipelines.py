@@ -6,8 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from model_pages import PAGES, ROOT, page
-from seeds import some
+from support.harness.seeds import some
+from support.programs.model_pages import PAGES, ROOT, page
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

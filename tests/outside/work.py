@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from model_pages import with_gradients
+from support.programs.model_pages import with_gradients
 
 import collir
 from collir.cost.model import CostModel

@@ -4,9 +4,9 @@ import random
 import re
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices
-from programs import random_module
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import random_module
+from support.semantics.checks import agree, functions_of, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from batch_losses import random_loss
 from hypothesis import given, settings
-from programs import RANDOM
-from seeds import fresh, one_of_each
-from staged_steps import step_of
+from support.harness.seeds import fresh, one_of_each
+from support.programs.batch_losses import random_loss
+from support.programs.collectives import RANDOM
+from support.programs.staged_steps import step_of
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
-from random_layer_loops import random_layer_loops
-from random_steps import random_step
-from seeds import fresh, one_of_each, some
-from staged_checks import assert_computes
-from staged_steps import SUMS, pipeline_of, step_text
+from support.harness.seeds import fresh, one_of_each, some
+from support.programs.collectives import RANDOM
+from support.programs.layer_loops import random_layer_loops
+from support.programs.staged_steps import SUMS, pipeline_of, step_text
+from support.programs.training_steps import random_step
+from support.semantics.staged_checks import assert_computes
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -2,11 +2,11 @@
 changes."""
 
 import pytest
-from differentiated import on_all_devices, on_one_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_pages import function_of, inputs_of, page
 from numpy.testing import assert_allclose
+from support.programs.model_pages import function_of, inputs_of, page
+from support.semantics.differentiated import on_all_devices, on_one_device
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from checks import functions_of, results_on_all_devices
-from programs import module_of, random_function, random_mesh
-from seeds import fresh, one_of_each, some
+from support.harness.seeds import fresh, one_of_each, some
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.semantics.checks import functions_of, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

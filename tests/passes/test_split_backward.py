@@ -6,11 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from checks import functions_of
-from differentiated import inputs_of, on_all_devices
 from hypothesis import given, settings
-from model_pages import PAGES, function_of
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.programs.model_pages import PAGES, function_of
+from support.semantics.checks import functions_of
+from support.semantics.differentiated import inputs_of, on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument

@@ -6,10 +6,17 @@ from functools import cache
 from io import StringIO
 
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
-from local_programs import assert_runs, assert_same, inputs, lowered
-from programs import RANDOM, module_of, random_function, random_mesh, random_module, values_that_fit
+from support.programs.collectives import (
+    RANDOM,
+    module_of,
+    random_function,
+    random_mesh,
+    random_module,
+    values_that_fit,
+)
+from support.semantics.checks import functions_of
+from support.semantics.local_programs import assert_runs, assert_same, inputs, lowered
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation

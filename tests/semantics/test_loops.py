@@ -5,10 +5,15 @@ import re
 from functools import partial
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from programs import RANDOM, random_module
-from seeds import some
+from support.harness.seeds import some
+from support.programs.collectives import RANDOM, random_module
+from support.semantics.checks import (
+    agree,
+    functions_of,
+    results_on_all_devices,
+    results_on_one_device,
+)
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.dialects.machine import mesh_of

@@ -3,10 +3,10 @@
 import random
 
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
-from planted import differ, planted
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
+from support.semantics.planted import differ, planted
 from xdsl.dialects.func import FuncOp
 
 import collir

@@ -3,8 +3,14 @@
 import re
 
 import pytest
-from seeds import one_of_each
-from staged_steps import pipeline_of, staged, step_of, training_step, whole_batch_step
+from support.harness.seeds import one_of_each
+from support.programs.staged_steps import (
+    pipeline_of,
+    staged,
+    step_of,
+    training_step,
+    whole_batch_step,
+)
 
 import collir
 from collir.ir.diagnostics import DiagnosticError

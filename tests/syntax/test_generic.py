@@ -5,9 +5,20 @@ import re
 from pathlib import Path
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from programs import RANDOM, module_of, random_function, random_mesh, random_module
+from support.programs.collectives import (
+    RANDOM,
+    module_of,
+    random_function,
+    random_mesh,
+    random_module,
+)
+from support.semantics.checks import (
+    agree,
+    functions_of,
+    results_on_all_devices,
+    results_on_one_device,
+)
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

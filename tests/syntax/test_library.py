@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device, wrong_gradients
 from numpy.typing import NDArray
+from support.semantics.differentiated import on_all_devices, on_one_device, wrong_gradients
 
 import collir
 from collir.dialects.tensor import dist_type

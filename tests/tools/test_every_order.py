@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 
 import collir
 from collir.dialects.machine import mesh_of

@@ -15,7 +15,7 @@ from collir.ir.functions import functions_of
 from collir.ir.progress import activity
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import Choice, Choices, alike, choices
-from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
+from collir.synthesis.programs.paying import Kinds, RewriteRank, left_out_of
 from collir.synthesis.programs.rewriting import (
     KeptCollective,
     Programs,
@@ -135,9 +135,9 @@ def _what_pays(function: FuncOp, picked: Programs, options: SearchOptions) -> Pr
     try:
         before = time_with(function, without(frozenset(made)), model)
 
-        def tried(left_out: Kinds) -> tuple[Rank, Iterable[Hashable]]:
+        def tried(left_out: Kinds) -> tuple[RewriteRank, Iterable[Hashable]]:
             time = time_with(function, without(left_out), model)
-            return Rank.of(time, before), [kind for kind in made if kind not in left_out]
+            return RewriteRank.of(time, before), [kind for kind in made if kind not in left_out]
 
         left_out = left_out_of(function, "decompose", tried)
     except DiagnosticError:  # a step has no time, so nothing is known of the whole

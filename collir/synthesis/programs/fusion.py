@@ -26,7 +26,7 @@ from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import ADD
 from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.choices import alike, best_between, choices
-from collir.synthesis.programs.paying import Kinds, Rank, Rewrites, left_out_of
+from collir.synthesis.programs.paying import Kinds, RewriteRank, Rewrites, left_out_of
 from collir.synthesis.programs.rewriting import erase, replace_by
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.searching import grouped_remarks
@@ -59,12 +59,12 @@ def _left_out(function: FuncOp, options: SearchOptions) -> Kinds | None:
     except DiagnosticError:
         return frozenset()
 
-    def tried(left_out: Kinds) -> tuple[Rank, Iterable[Hashable]]:
+    def tried(left_out: Kinds) -> tuple[RewriteRank, Iterable[Hashable]]:
         with scratch_copy(function) as copy:
             fusion = _Fusion(copy, options, None, left_out)
             fusion.run()
             time = simulate_function(copy, options.model).time if fusion.rewrites.made else before
-            return Rank.of(time, before), fusion.rewrites.made
+            return RewriteRank.of(time, before), fusion.rewrites.made
 
     return left_out_of(function, "fuse", tried)
 

@@ -49,8 +49,8 @@ from collir.targets.code.c_text import (
     variables,
 )
 from collir.targets.code.rank_leaves import (
-    Leaf,
     Piece,
+    RankOperation,
     is_memory,
     is_waited_at_once,
     leaves,
@@ -365,7 +365,7 @@ class CMethod(ABC):
             else:
                 yield from lines
 
-    def _statements(self, leaf: Leaf, at_once: Collection[Operation]) -> list[str]:
+    def _statements(self, leaf: RankOperation, at_once: Collection[Operation]) -> list[str]:
         place, op = leaf
         match op:
             case CopyOp():

@@ -16,7 +16,7 @@ from collir.transforms.any_size import Condition, conditions
 
 
 @dataclass(frozen=True)
-class Choice:
+class SizeVariant:
     """A function that takes the place of another one where its parameter is large.
 
     Attributes:
@@ -46,7 +46,7 @@ class CSignature:
     static: bool
     sizes: Sequence[str] = ()
     needed: Sequence[Condition] = ()
-    choices: Sequence[Choice] = ()
+    choices: Sequence[SizeVariant] = ()
     wide: bool = False
 
 
@@ -84,7 +84,7 @@ def _choice(
     sizes: Mapping[str, int],
     needed: Sequence[Condition],
     is_wide: bool,
-) -> Choice:
+) -> SizeVariant:
     [default] = sizes.values()
     more = [] if is_wide else [x for x in conditions(function) if x not in needed]
-    return Choice(function.sym_name.data, factor * default, more)
+    return SizeVariant(function.sym_name.data, factor * default, more)

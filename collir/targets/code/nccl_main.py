@@ -25,7 +25,7 @@ from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import ANY_GROUPS
 from collir.targets.code.c_file import host_runtime
 from collir.targets.code.c_host import HostMethod
-from collir.targets.code.c_kernels import Kernels
+from collir.targets.code.c_kernels import FileKernels
 from collir.targets.code.c_main import (
     DIFFER,
     INPUTS,
@@ -244,7 +244,7 @@ def _host_methods(program: ModuleOp, references: Sequence[FuncOp]) -> list[_Host
     for function in programs_of_ranks(module, ANY_GROUPS):
         mesh = CMesh(mesh_at(function), [function], CPP, has_handle=False)
         signature = own[function.sym_name.data]
-        methods.append(_HostMethod(function, mesh, signature, False, Kernels({})))
+        methods.append(_HostMethod(function, mesh, signature, False, FileKernels({})))
     return methods
 
 

@@ -26,8 +26,14 @@ from collir.ir.names import (
     unused_symbol,
 )
 from collir.ir.roles import Role, role_of, set_role
-from collir.transforms.gradients.reverse import Cotangents, Group, Kept, Path, activity
-from collir.transforms.terms import Steps
+from collir.transforms.gradients.reverse import (
+    Cotangents,
+    ForwardValues,
+    Path,
+    RecomputedSteps,
+    activity,
+)
+from collir.transforms.terms import BlockSteps
 
 
 def gradients_as_calls(module: ModuleOp) -> list[FuncOp]:
@@ -113,9 +119,9 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
     block.erase_op(last)
     active: set[SSAValue] = {function.args[number] for number in wrt}
     activity(ops, active)
-    steps = Steps(mesh_of(function), block)
+    steps = BlockSteps(mesh_of(function), block)
     steps.location = last.location
-    kept = Kept(steps, _kept, groups, lambda op: False)
+    kept = ForwardValues(steps, _kept, groups, lambda op: False)
     cotangents = Cotangents(steps, kept, active, {})
     cotangents.add(results[0], steps.constant(dist_type(results[0]).whole, 1))
     cotangents.run(ops)
@@ -154,7 +160,7 @@ def _inlined(function: FuncOp) -> dict[Operation, Path]:
             path = around
             inside = bool(around) and around[-1].fused
             if (fused and not inside) or (call.recompute is not None and not around):
-                path = (*around, Group(number, fused))
+                path = (*around, RecomputedSteps(number, fused))
             steps = inline_call(call, function)
             if path:
                 groups |= dict.fromkeys(steps, path)

@@ -22,10 +22,10 @@ from collir.ir.steps import is_free
 from collir.layout import DistType, LayoutError
 from collir.layout.coll import BARRIER
 from collir.layout.loops import slice_type
-from collir.transforms.terms import Steps, Value
+from collir.transforms.terms import BlockSteps, BlockValue
 
 
-class Group(NamedTuple):
+class RecomputedSteps(NamedTuple):
     """Steps that are computed again together: those of a loop, or of a call.
 
     Attributes:
@@ -37,11 +37,11 @@ class Group(NamedTuple):
     fused: bool = False
 
 
-Path = tuple[Group, ...]
+Path = tuple[RecomputedSteps, ...]
 """The groups that an operation is in, the outermost first."""
 
 
-class Kept:
+class ForwardValues:
     """The values of the forward program in the reverse program: stored, or computed again.
 
     A kernel in a loop that is computed again is computed twice: with the loop, for what follows it,
@@ -58,7 +58,7 @@ class Kept:
 
     def __init__(
         self,
-        steps: Steps,
+        steps: BlockSteps,
         stored: Callable[[SSAValue], SSAValue],
         groups: Mapping[Operation, Path],
         free: Callable[[Operation], bool],
@@ -164,8 +164,8 @@ class Cotangents:
 
     def __init__(
         self,
-        steps: Steps,
-        kept: Kept,
+        steps: BlockSteps,
+        kept: ForwardValues,
         active: set[SSAValue],
         replaced: dict[SSAValue, SSAValue],
     ):
@@ -239,32 +239,32 @@ class Cotangents:
                 f"{op.mnemonic} has no gradient, and the result depends on it: {advice}put "
                 "`stop_gradient` in front of it to take its operand for a constant",
             )
-        at = _AtStep(op, Value(self.steps, g), self.kept)
+        at = _AtStep(op, BlockValue(self.steps, g), self.kept)
         for number, operand in enumerate(op.operands):
             if operand in self.active:
                 part = kind.gradient(at, number)
                 if part is not None:
-                    assert isinstance(part, Value)
+                    assert isinstance(part, BlockValue)
                     self.add(operand, part.summed_to(dist_type(operand)).value)
 
 
-class _Operands(Sequence[Value]):
+class _Operands(Sequence[BlockValue]):
     """The operands of a step, each kept when it is asked for."""
 
-    def __init__(self, op: DistOp, steps: Steps, kept: Kept):
+    def __init__(self, op: DistOp, steps: BlockSteps, kept: ForwardValues):
         self._op, self._steps, self._kept = op, steps, kept
 
     def __len__(self) -> int:
         return len(self._op.operands)
 
     @overload
-    def __getitem__(self, index: int) -> Value: ...
+    def __getitem__(self, index: int) -> BlockValue: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Value]: ...
-    def __getitem__(self, index: int | slice) -> Value | list[Value]:
+    def __getitem__(self, index: slice) -> list[BlockValue]: ...
+    def __getitem__(self, index: int | slice) -> BlockValue | list[BlockValue]:
         if isinstance(index, slice):
             return [self[n] for n in range(*index.indices(len(self)))]
-        return Value(self._steps, self._kept(self._op.operands[index], self._op))
+        return BlockValue(self._steps, self._kept(self._op.operands[index], self._op))
 
 
 @dataclass(frozen=True)
@@ -272,15 +272,15 @@ class _AtStep:
     """A step of the reverse program, as gradients see it (a ``Reverse``)."""
 
     op: DistOp
-    g: Value
-    kept: Kept
+    g: BlockValue
+    kept: ForwardValues
 
     @property
-    def y(self) -> Value:
-        return Value(self.g.steps, self.kept(self.op.result, self.op)).whole()
+    def y(self) -> BlockValue:
+        return BlockValue(self.g.steps, self.kept(self.op.result, self.op)).whole()
 
     @property
-    def x(self) -> Sequence[Value]:
+    def x(self) -> Sequence[BlockValue]:
         return _Operands(self.op, self.g.steps, self.kept)
 
     @property
@@ -342,16 +342,19 @@ class _Loop:
         self.residuals: dict[SSAValue, BlockArgument] = {}
         self.slices: dict[SSAValue, BlockArgument] = {}
         self.invariants: dict[SSAValue, BlockArgument] = {}
-        steps = Steps(self.mesh, self.block)
+        steps = BlockSteps(self.mesh, self.block)
         groups = outer.kept.groups
         if loop.recompute is not None:
             kernels = {
                 op: tuple(group for group in groups.get(op, ()) if group.fused)
                 for op in loop.body.block.ops
             }
-            groups = {**groups, **{op: (Group(loop), *own) for op, own in kernels.items()}}
+            groups = {
+                **groups,
+                **{op: (RecomputedSteps(loop), *own) for op, own in kernels.items()},
+            }
         self.fixed = _fixed(loop)
-        kept = Kept(steps, self._stored, groups, self._is_free)
+        kept = ForwardValues(steps, self._stored, groups, self._is_free)
         self.inner = Cotangents(steps, kept, active_inside(loop, outer.active), outer.replaced)
 
     def _argument(self, x: DistType) -> BlockArgument:

@@ -58,7 +58,7 @@ class _OfWholeBatchError(Exception):
 
 
 @dataclass(frozen=True)
-class Use:
+class OperandUse:
     """An operand of an operation."""
 
     op: Operation
@@ -109,8 +109,8 @@ class Following:
         while True:
             self.states: dict[SSAValue, State] = {}
             self.states |= {function.args[n]: rows for n, rows in batched.items()}
-            self.rows: dict[Use, Rows] = {}
-            self.shared: dict[Use, None] = {}
+            self.rows: dict[OperandUse, Rows] = {}
+            self.shared: dict[OperandUse, None] = {}
             try:
                 self._block(function.body.block)
                 break
@@ -229,16 +229,16 @@ class Following:
         assert isinstance(last, YieldOp)
         for number in range(carries):
             if starts[number] is None and states[number] is not None:
-                self._bring(Use(op, number), states[number])
+                self._bring(OperandUse(op, number), states[number])
             if yielded[number] is None and states[number] is not None:
-                self._bring(Use(last, number), states[number])
+                self._bring(OperandUse(last, number), states[number])
             elif yielded[number] != states[number]:
                 text = "a carry depends on the batch in another way at the end"
                 raise self._fail(op, text)
         stacked = (s.at(s.dim + 1) if isinstance(s, Rows) else s for s in yielded[carries:])
         self._enter(op.results, [*states[:carries], *stacked])
 
-    def _bring(self, use: Use, state: State) -> None:
+    def _bring(self, use: OperandUse, state: State) -> None:
         """Let an operand that is the same for each microbatch have a state."""
         x = dist_type(use.value)
         if isinstance(state, Rows):
@@ -299,7 +299,7 @@ class Following:
             raise self._fail(op, text)
         for number, (state, over) in enumerate(zip(states, structure.operands, strict=True)):
             if state is None and index in over:
-                self._bring(Use(op, number), rows.at(over.index(index)))
+                self._bring(OperandUse(op, number), rows.at(over.index(index)))
         if index in structure.result:
             return rows.at(structure.result.index(index))
         if structure.reduction is Reduction.AVG:
@@ -334,7 +334,7 @@ class Following:
                 raise self._fail(op, "concat takes rows of the batch in two orders")
             for number, state in enumerate(states):
                 if state is None:
-                    self._bring(Use(op, number), first)
+                    self._bring(OperandUse(op, number), first)
             return first
         if len(rows) < len(states) or any(r != Rows(dim, r.outer, first.inner) for r in rows):
             raise self._fail(op, "concat puts other rows behind those of the batch")
@@ -360,7 +360,7 @@ class Following:
                 return Over.MEAN
             for number, state in enumerate(states):
                 if state is not Over.SUM:
-                    self._bring(Use(op, number), Over.SUM)
+                    self._bring(OperandUse(op, number), Over.SUM)
             if op.kind is PAD and op.number("value"):
                 raise self._fail(op, error)
             return Over.SUM

@@ -36,7 +36,7 @@ from collir.layout.steps import TO, Argument, StepKind
 from collir.layout.structure import Linear
 from collir.transforms.gradients.differentiation import erase_unused
 from collir.transforms.microbatches.callees import add_argument, keep_results, own_copy
-from collir.transforms.microbatches.following import Following, Use
+from collir.transforms.microbatches.following import Following, OperandUse
 from collir.transforms.microbatches.rows import Rows
 from collir.transforms.smaller import SHAPES
 
@@ -126,7 +126,7 @@ class PartOfBatch:
                 _ = inline_call(call, copy)
         return copy
 
-    def _in_front(self, use: Use, rows: Rows) -> SSAValue | None:
+    def _in_front(self, use: OperandUse, rows: Rows) -> SSAValue | None:
         """Return the value in front of the microbatches of which a use takes rows, if it is one."""
         value = self.following.origin(use.value)
         if value is None or not self.following.precedes(value) or _repeats(value, rows.dim):
@@ -176,7 +176,7 @@ class PartOfBatch:
             self.arguments[extra] = add_argument(self.function, x, name)
         return self.arguments[extra]
 
-    def _take_rows(self, use: Use, rows: Rows) -> None:
+    def _take_rows(self, use: OperandUse, rows: Rows) -> None:
         """Let an operand be the rows of a microbatch of what it is."""
         origin, block = self.following.origin(use.value), use.op.parent
         assert block is not None
@@ -202,7 +202,7 @@ class PartOfBatch:
         value.op.parent.insert_op_after(copy, value.op)
         return copy.results[0]
 
-    def _selected(self, use: Use, rows: Rows) -> SSAValue:
+    def _selected(self, use: OperandUse, rows: Rows) -> SSAValue:
         """Return the rows of a microbatch, taken out of all rows by their numbers."""
         x, block = dist_type(use.value), use.op.parent
         assert block is not None
@@ -224,7 +224,7 @@ class PartOfBatch:
         value = self._before(use.op, TAKE, value, numbers, dim=rows.dim + 1)
         return self._before(use.op, RESHAPE, value, shape=tuple(self.size.sizes(x.shape, rows)))
 
-    def _share(self, use: Use) -> None:
+    def _share(self, use: OperandUse) -> None:
         """Let an operand be the share of a microbatch of what it is."""
         new = self._before(use.op, SCALE, use.value, factor=1 / self.count)
         use.op.operands[use.number] = new

@@ -23,7 +23,7 @@ from collir.layout.steps import DIM, TO, ArgumentKind
 from collir.layout.types import Dim, with_axes
 
 
-class Role(Enum):
+class AttentionRole(Enum):
     """The part that a value has in attention."""
 
     QUERY = "query"
@@ -61,7 +61,7 @@ class Attention:
     share: int
     key_dim: int
     query_dim: int = -1
-    leaves: dict[SSAValue, Role] = field(default_factory=dict[SSAValue, Role])
+    leaves: dict[SSAValue, AttentionRole] = field(default_factory=dict[SSAValue, AttentionRole])
 
     # --- operands -----------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ def _collect(attention: Attention, value: SSAValue) -> None:
     if isinstance(op, DistOp) and not op.operands:
         return  # is made where it is needed
     if not (query or key):
-        attention.leaves[value] = Role.OTHER
+        attention.leaves[value] = AttentionRole.OTHER
     elif isinstance(op, DistOp) and is_map(op):
         for operand in op.operands:
             _collect(attention, operand)
@@ -309,7 +309,7 @@ def _collect(attention: Attention, value: SSAValue) -> None:
             "could have the block that it needs"
         )
     else:
-        attention.leaves[value] = Role.QUERY if query else Role.KEY
+        attention.leaves[value] = AttentionRole.QUERY if query else AttentionRole.KEY
 
 
 def other_use(attention: Attention) -> SSAValue | None:
@@ -417,7 +417,10 @@ def _layout_of_leaf(attention: Attention, value: SSAValue, axes: tuple[str, ...]
     gathered."""
     layout = list(layout_of(dist_type(value)))
     offset = len(attention.indices) - len(layout)
-    for role, dim in ((Role.QUERY, attention.query_dim), (Role.KEY, attention.key_dim)):
+    for role, dim in (
+        (AttentionRole.QUERY, attention.query_dim),
+        (AttentionRole.KEY, attention.key_dim),
+    ):
         if attention.leaves[value] is role:
             layout[dim - offset] = axes
     return tuple(layout)

@@ -23,7 +23,7 @@ from collir.transforms.ring_attention.attention import (
     is_map,
     made_type,
 )
-from collir.transforms.terms import Steps
+from collir.transforms.terms import BlockSteps
 
 LOWEST = -3.4028234663852886e38
 """The smallest number of f32: the largest of no scores. It is finite, so that no difference of two
@@ -55,7 +55,7 @@ class BlockForm:
         dims[dim] = Dim(dims[dim].size // self.count)
         return replace(x, dims=(self.leading, *dims))
 
-    def divided(self, steps: Steps, value: SSAValue, dim: int) -> SSAValue:
+    def divided(self, steps: BlockSteps, value: SSAValue, dim: int) -> SSAValue:
         """Add the steps that divide a value into blocks."""
         size = dist_type(value).shape[dim]
         sizes = (self.count, size // self.count)
@@ -63,7 +63,7 @@ class BlockForm:
         order = _moved(len(dist_type(parts).dims), dim, 0)
         return steps.step("transpose", (parts,), {"order": order}) if dim else parts
 
-    def joined(self, steps: Steps, value: SSAValue, dim: int) -> SSAValue:
+    def joined(self, steps: BlockSteps, value: SSAValue, dim: int) -> SSAValue:
         """Add the steps that join the blocks of a value along a dimension."""
         order = _moved(len(dist_type(value).dims), 0, dim)
         parts = steps.step("transpose", (value,), {"order": order}) if dim else value
@@ -135,7 +135,7 @@ class BlockOfRing:
         types = [*self.types, *(x for x, _ in self.initial())]
         types += [DistType(DType.I32, ())] * self.counts_keys
         block = Block(arg_types=[DistTensorType(x) for x in types])
-        steps = Steps(mesh, block)
+        steps = BlockSteps(mesh, block)
         steps.location = attention.softmax.location
         inputs = [attention.queries, attention.keys, attention.contents, *attention.leaves]
         for old, new in zip(inputs, block.args, strict=False):
@@ -172,7 +172,7 @@ class BlockOfRing:
         kept = steps.step("einsum", (result, before), {"equation": text})
         return block, [new, total, steps.step("add", (kept, added), {})]
 
-    def _wide(self, steps: Steps, value: SSAValue) -> SSAValue:
+    def _wide(self, steps: BlockSteps, value: SSAValue) -> SSAValue:
         """Return a value in the type in which sums are computed."""
         if dist_type(value).dtype == self.dtype:
             return value
@@ -180,7 +180,7 @@ class BlockOfRing:
 
     # --- scores -------------------------------------------------------------------------------
 
-    def _scores(self, steps: Steps, block: Block) -> SSAValue:
+    def _scores(self, steps: BlockSteps, block: Block) -> SSAValue:
         """Add the products of queries and keys, and the maps of them."""
         attention, names = self.attention, self.form.names
         structure = attention.scores.structure
@@ -198,7 +198,7 @@ class BlockOfRing:
             _ = self._mapped(steps, op.result, number)
         return self._wide(steps, self._known[attention.softmax.input])
 
-    def _mapped(self, steps: Steps, value: SSAValue, number: SSAValue | None) -> SSAValue:
+    def _mapped(self, steps: BlockSteps, value: SSAValue, number: SSAValue | None) -> SSAValue:
         """Return what stands for a value of the maps, and add the steps that compute it."""
         if value not in self._known:
             op = behind_layouts(value).owner
@@ -228,7 +228,7 @@ class BlockOfRing:
         return None if dim is None else dim + len(self.attention.indices) - len(made_type(op).dims)
 
     def _positions(
-        self, steps: Steps, value: SSAValue, op: DistOp, number: SSAValue | None
+        self, steps: BlockSteps, value: SSAValue, op: DistOp, number: SSAValue | None
     ) -> SSAValue:
         """Add the steps that count positions: those of the queries and the keys of a block begin
         where the block does."""
@@ -249,7 +249,7 @@ class BlockOfRing:
         inner = steps.step(op.kind.name, (), {"dim": along + 1, "to": within})
         return steps.step("add", (start, inner), {})
 
-    def _rotated(self, steps: Steps, own: SSAValue, number: SSAValue) -> SSAValue:
+    def _rotated(self, steps: BlockSteps, own: SSAValue, number: SSAValue) -> SSAValue:
         """Return the number of the block that has come round after so many shifts by one."""
         dtype = dist_type(own).dtype
         if dtype is not DType.I32:

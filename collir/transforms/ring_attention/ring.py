@@ -25,9 +25,9 @@ from collir.ir.parameters import bindings_to_equal, keep_used_parameters, shared
 from collir.layout import DistType, DType
 from collir.layout.coll import REDISTRIBUTE, SHIFT
 from collir.layout.types import Dim, unsharded
-from collir.transforms.ring_attention.attention import Attention, Blocks, Role, with_layout
+from collir.transforms.ring_attention.attention import Attention, AttentionRole, Blocks, with_layout
 from collir.transforms.ring_attention.block import BlockForm, BlockOfRing
-from collir.transforms.terms import Steps
+from collir.transforms.terms import BlockSteps
 
 
 def write_ring(
@@ -73,8 +73,13 @@ class _Ring:
             for x, layout in zip(self.inputs, blocks.layouts, strict=True)
         ]
         self.dims = self._divided_dims()
-        roles = [Role.QUERY, Role.KEY, Role.KEY, *attention.leaves.values()]
-        self.travels = [n for n, role in enumerate(roles) if role is Role.KEY]
+        roles = [
+            AttentionRole.QUERY,
+            AttentionRole.KEY,
+            AttentionRole.KEY,
+            *attention.leaves.values(),
+        ]
+        self.travels = [n for n, role in enumerate(roles) if role is AttentionRole.KEY]
         self.block = BlockOfRing(attention, self.form, self._blocked_types())
 
     def _divided_dims(self) -> list[int | None]:
@@ -87,8 +92,8 @@ class _Ring:
         dims: list[int | None] = [of_queries, of_keys, of_values]
         for leaf, role in attention.leaves.items():
             offset = len(attention.indices) - len(dist_type(leaf).dims)
-            dim = attention.query_dim if role is Role.QUERY else attention.key_dim
-            dims.append(None if role is Role.OTHER else dim - offset)
+            dim = attention.query_dim if role is AttentionRole.QUERY else attention.key_dim
+            dims.append(None if role is AttentionRole.OTHER else dim - offset)
         return dims
 
     def _blocked_types(self) -> list[DistType]:
@@ -149,20 +154,20 @@ class _Ring:
         _, total, result = self._attend(steps, of_block, last, running, self._last_number(steps))
         return block, [self._ended(steps, total, result)]
 
-    def _steps(self, block: Block) -> Steps:
-        steps = Steps(self.mesh, block)
+    def _steps(self, block: Block) -> BlockSteps:
+        steps = BlockSteps(self.mesh, block)
         steps.location = self.attention.softmax.location
         return steps
 
     def _numbered(self) -> bool:
         return self.block.counts_keys
 
-    def _last_number(self, steps: Steps) -> list[SSAValue]:
+    def _last_number(self, steps: BlockSteps) -> list[SSAValue]:
         x = DistType.make(DType.I32, ())
         return [steps.constant(x, self.form.count - 1)] if self._numbered() else []
 
     def _around(
-        self, steps: Steps, of_block: FuncOp, divided: list[SSAValue], running: list[SSAValue]
+        self, steps: BlockSteps, of_block: FuncOp, divided: list[SSAValue], running: list[SSAValue]
     ) -> tuple[list[SSAValue], list[SSAValue]]:
         """Add the loop over all blocks but the last; return what ran along, and the operands at the
         end of it."""
@@ -203,7 +208,7 @@ class _Ring:
 
     def _attend(
         self,
-        steps: Steps,
+        steps: BlockSteps,
         of_block: FuncOp,
         operands: Sequence[SSAValue],
         running: Sequence[SSAValue],
@@ -223,7 +228,7 @@ class _Ring:
             set_name(result, name)
         return list(call.results)
 
-    def _ended(self, steps: Steps, total: SSAValue, result: SSAValue) -> SSAValue:
+    def _ended(self, steps: BlockSteps, total: SSAValue, result: SSAValue) -> SSAValue:
         """Add the steps that divide the sum by that of the shares, and join the blocks."""
         attention, names = self.attention, self.form.names
         of_sums = [i for i in attention.indices if i != attention.key_index]
@@ -260,7 +265,7 @@ class _Ring:
         last.result.replace_all_uses_with(result)
         _erase(attention)
 
-    def _laid_out(self, steps: Steps, value: SSAValue, to: DistType) -> SSAValue:
+    def _laid_out(self, steps: BlockSteps, value: SSAValue, to: DistType) -> SSAValue:
         if self.requests and dist_type(value) != to:
             return steps.step(REDISTRIBUTE.name, (value,), {"to": to})
         return steps.laid_out(value, to)

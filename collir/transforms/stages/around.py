@@ -50,7 +50,7 @@ from collir.layout.dtypes import Reduction
 from collir.layout.nn import CONSTANT
 from collir.layout.steps import Argument, StepKind
 from collir.transforms.stages.chunks import Flat
-from collir.transforms.stages.outlining import Axis, Outlined
+from collir.transforms.stages.outlining import Outlined, PipelineAxis
 from collir.transforms.stages.stacks import (
     COMBINED,
     is_splat,
@@ -62,7 +62,7 @@ from collir.transforms.stages.stacks import (
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class LayerCut:
     """How the layers are cut into chunks.
 
     Attributes:
@@ -94,10 +94,10 @@ class Around:
         self,
         function: FuncOp,
         loop: RepeatOp,
-        cut: Cut,
+        cut: LayerCut,
         flat: Flat,
         outlined: Outlined,
-        axis: Axis,
+        axis: PipelineAxis,
     ):
         """Prepare the new function."""
         self.function, self.loop, self.axis = function, loop, axis

@@ -36,7 +36,7 @@ _STEMS = {"F": "forward", "B": "backward", "W": "weights"}
 
 
 @dataclass(frozen=True)
-class Axis:
+class PipelineAxis:
     """The axis of a pipeline.
 
     Attributes:
@@ -87,7 +87,7 @@ class Outlining:
         flat: Flat,
         tasks: Assignment,
         places: Sequence[int],
-        axis: Axis,
+        axis: PipelineAxis,
         parameters: Mapping[str, int],
     ):
         """Prepare the body; functions have those of the parameters that they use."""
@@ -279,4 +279,4 @@ def _formulas(function: FuncOp) -> list[Formula]:
     ]
 
 
-__all__ = ["Axis", "Outlined", "Outlining"]
+__all__ = ["Outlined", "Outlining", "PipelineAxis"]

@@ -20,12 +20,12 @@ from collir.ir.steps import first_use
 from collir.layout import LayoutError
 from collir.layout.sizes import formula_of
 from collir.transforms.loops.fission import Fission
-from collir.transforms.stages.around import Around, Cut
+from collir.transforms.stages.around import Around, LayerCut
 from collir.transforms.stages.assignment import Assignment, assigned
 from collir.transforms.stages.chunks import Flat, flattened
 from collir.transforms.stages.directions import with_second_direction
 from collir.transforms.stages.layers import layer_loops, layers_of_chunks, shares_of
-from collir.transforms.stages.outlining import Axis, Outlining
+from collir.transforms.stages.outlining import Outlining, PipelineAxis
 from collir.transforms.stages.stacks import needed_by, stacks_of, write_splats_at_uses
 from collir.transforms.stages.sums import split_sums
 from collir.transforms.stages.undivided import keep_layers_together
@@ -33,7 +33,7 @@ from collir.transforms.stages.weights import shares_on, with_shares
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """How a step is cut.
 
     Attributes:
@@ -75,7 +75,7 @@ def _is_gradient(value: SSAValue) -> bool:
     return role_of(value) is Role.GRADIENT
 
 
-def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
+def stage(function: FuncOp, axis: PipelineAxis, plan: StagePlan) -> FuncOp:
     """Replace a function without calls by one with a pipeline over an axis, and return that.
 
     Raises:
@@ -101,7 +101,7 @@ def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
 
 
 def _staged(
-    function: FuncOp, loop: RepeatOp, axis: Axis, plan: Plan, sizes: Sequence[int]
+    function: FuncOp, loop: RepeatOp, axis: PipelineAxis, plan: StagePlan, sizes: Sequence[int]
 ) -> FuncOp:
     """Replace a function by one with a pipeline; ``sizes`` are the layers of each chunk."""
     _check_forward(loop)
@@ -120,7 +120,7 @@ def _staged(
         if plan.directions > 1:
             tasks = with_second_direction(flat, tasks, len(plan.homes), loop)
         outlined = Outlining(flat, tasks, plan.places, axis, parameters_of(function)).run()
-        cut = Cut(stacks, plan.homes, sizes)
+        cut = LayerCut(stacks, plan.homes, sizes)
         new = Around(function, loop, cut, flat, outlined, axis).run(plan.schedule)
     except LayoutError as error:
         raise DiagnosticError.at(loop, f"this loop cannot be a pipeline: {error}") from error
@@ -191,7 +191,7 @@ def _backward_loops(loop: RepeatOp, splits: bool) -> tuple[set[Operation], set[O
 def _tasks(
     loop: RepeatOp,
     flat: Flat,
-    plan: Plan,
+    plan: StagePlan,
     backward: set[Operation],
     weights: set[Operation],
 ) -> Assignment:

@@ -11,17 +11,17 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.steps import first_use
 from collir.layout.cuts import pieces
-from collir.transforms.stages.outlining import Axis
+from collir.transforms.stages.outlining import PipelineAxis
 
 
-def shares_on(axis: Axis) -> tuple[int, ...]:
+def shares_on(axis: PipelineAxis) -> tuple[int, ...]:
     """Return the shares of the places of an axis, without a common divisor."""
     shares = pieces(axis.mesh, (), axis.subs)
     assert shares is not None
     return shares
 
 
-def with_shares(function: FuncOp, axis: Axis, shares: Sequence[int]) -> Axis:
+def with_shares(function: FuncOp, axis: PipelineAxis, shares: Sequence[int]) -> PipelineAxis:
     """Give the axis of a pipeline the weights of its places in the mesh, and return the new axis.
 
     Raises:
@@ -53,4 +53,4 @@ def with_shares(function: FuncOp, axis: Axis, shares: Sequence[int]) -> Axis:
     axes = [attr.value() for attr in mesh.axes]
     axes = [axis.weighted(shares) if axis.name == name else axis for axis in axes]
     mesh.properties["axes"] = ArrayAttr(map(AxisAttr.of, axes))
-    return Axis(mesh.value(), axis.subs)
+    return PipelineAxis(mesh.value(), axis.subs)

@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class FunctionAfterPass:
     """A function after a pass, or before the first pass.
 
     Attributes:
@@ -69,7 +69,7 @@ class Changes:
     """
 
     level: str
-    rows: Sequence[Change]
+    rows: Sequence[FunctionAfterPass]
     kept: Sequence[str]
     before: Simulation | None
 
@@ -110,7 +110,7 @@ def changes_of(
     return Changes(level, rows, kept, first.simulation if len(rows) > 1 else None)
 
 
-def _change(before: _Stage | None, stage: _Stage) -> Change:
+def _change(before: _Stage | None, stage: _Stage) -> FunctionAfterPass:
     """Return what a pass did.
 
     Args:
@@ -126,7 +126,7 @@ def _change(before: _Stage | None, stage: _Stage) -> Change:
     cells = _cells(stage.simulation, earlier) if stage.simulation else ()
     count = Counter(line.sign for line in lines)
     said = "; ".join(filter(None, (stage.problem, left)))
-    return Change(stage.done, cells, said, lines[:_MOST_SHOWN], count["+"], count["-"])
+    return FunctionAfterPass(stage.done, cells, said, lines[:_MOST_SHOWN], count["+"], count["-"])
 
 
 def _stages(
