@@ -29,10 +29,21 @@ memory. Expand what is sharded, or what is to be looked at; a kernel for the who
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
-from collir.ir.functions import functions_of
-from collir.transforms.expansion import expand_operations
+from collir.dialects.operation import DistOp
+from collir.passes.locations import keep_locations
+from collir.transforms.expansion import expand_operation, is_composite
+
+
+class ExpandComposite(RewritePattern):
+    """Replace a composite operation by steps that do the same."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if isinstance(op, DistOp) and is_composite(op):
+            expand_operation(op, rewriter)
 
 
 class ExpandPass(ModulePass):
@@ -41,5 +52,6 @@ class ExpandPass(ModulePass):
     name = "expand"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in functions_of(op):
-            expand_operations(function)
+        PatternRewriteWalker(
+            ExpandComposite(), apply_recursively=False, listener=keep_locations()
+        ).rewrite_module(op)
