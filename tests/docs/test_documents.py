@@ -1,4 +1,4 @@
-"""Tests that execute the fenced blocks of README.md, docs/ and benchmarks/papers/.
+"""Tests that execute the fenced blocks of README.md, the pages beside it, docs/ and papers.
 
 - ``coll`` is parsed, verified and printed to a fixed point. A block without a machine of its own is
   read with the machines and meshes of the page's first block.
@@ -38,7 +38,10 @@ from collir.syntax.writer import write
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "docs", ROOT / "benchmarks" / "papers")
-PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md")))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md"))),
+]
 LONG = ("calibration", "stages", "sweep", "symbolic")
 """The pages whose commands take 10 seconds and more: they are run by turns."""
 LANGUAGES = ("coll", "coll error", "console", "python", "text", "sh")
