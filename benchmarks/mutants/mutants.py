@@ -442,8 +442,8 @@ MUTANTS = [
         "costs",
         "what is sent goes to the neighbour",
         "collir/cost/collectives/permutation.py",
-        "        return ListedMessages(np.array([sender]), np.array([receiver]))",
-        "        return ListedMessages(np.array([sender]), np.array([(sender + 1) % collective.ranks]))",
+        "return ListedMessages(np.array([sender]), np.array([receiver]))",
+        "return ListedMessages(np.array([sender]), np.array([(sender + 1) % collective.ranks]))",
         ("tests/cost/test_places.py",),
     ),
     Mutant(
