@@ -82,7 +82,7 @@ def session() -> list[tuple[str, str]]:
 
 def test_programs_run_and_are_printed_without_extras(tmp_path: Path) -> None:
     (tmp_path / "x.coll").write_text(session()[0][1], encoding="utf-8")
-    targets = "coll mlir local mpi nccl mpi4py torch jax cost cost-json explain simulate"
+    targets = "coll mlir local mpi nccl mpi4py torch jax cost cost-json explain simulate sizes"
     command = [sys.executable, "-c", WITHOUT_EXTRAS, *targets.split()]
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True

@@ -1,4 +1,5 @@
-"""Tests that execute the fenced blocks of README.md, the pages beside it, docs/ and papers.
+"""Tests that execute the fenced blocks of README.md, the pages beside it, docs/ and
+benchmarks/papers/.
 
 - ``coll`` is parsed, verified and printed to a fixed point. A block without a machine of its own is
   read with the machines and meshes of the page's first block.
