@@ -51,7 +51,7 @@ _MACHINES = """\
 These machines ship with collir. A file refers to a machine by name, and may give other values for
 its parameters: `machine @mine = @dgx_a100(nodes = 4)`. `collir machine --list` prints the table,
 and `collir machine NAME` prints the file of a machine; with `--json`, both print JSON. The
-[language reference](language.md#machines) explains the settings.
+[language reference](language/machines.md) explains the settings.
 
 Ports are line rates, unless a comment says that the number was measured or guessed. The number of
 devices is that of the default parameters."""
