@@ -20,11 +20,9 @@ becomes
 
 For each loop, the program with its gathers ahead is compared with the one without, both in the
 order that ``overlap`` finds, behind ``rotate``. It is taken if the simulated time is shorter and
-the peak of memory is within that of a device. The largest gathers are left out one by one while
-there is no such memory or no time saved, and as long as it gets faster. Whole functions are
-compared: if others call the function of the loop, those. If they run several loops that gather,
-each loop is compared by itself first, and loops that are alike once; the whole functions are only
-compared where they lack the memory for what is best for each. A remark says how much time and
+the peak of memory is within that of a device. If memory is short or no time is saved, the largest gathers are left out one by one. Whole functions
+are compared, or their callers. If one runs several loops that gather, each loop is compared by
+itself first, equal loops once, and whole functions only where memory is short. A remark says how much time and
 memory it takes either way. Put the pass behind those that change collectives, such as
 ``decompose``, and in front of ``rotate`` and ``overlap``.
 

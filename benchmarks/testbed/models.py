@@ -277,7 +277,7 @@ of 200 Mbit/s. The [types of a few values](parallelism.md) say the sharding. `pr
 program, which runs as the Python that `-t mpi4py` prints. All steps of a model give the same loss.
 
 - **Models**: {models}.
-- **Programs**: as `propagate` writes them, and behind the passes of [default](passes.md#default)
+- **Programs**: as `propagate` writes them, and behind the passes of [default](pipelines.md#default)
   but `overlap`.
 - **Predictions**: the network is calibrated with single collectives, as on [that page](testbed.md).
   The device is calibrated with the programs of `collir calibrate --device`, all ranks at once: 8
