@@ -740,18 +740,17 @@ def claims(all_: Sequence[Predicted]) -> dict[str, str]:
 TEXT = """\
 # The measurements of P² beside predictions
 
-Written by `python benchmarks/p2.py` (collir {version}); do not edit.
-
-P² (Xie, Norman, Grewe, Vytiniotis: "Synthesizing optimal parallelism placement and reduction
-strategies on hierarchical systems for deep learning", MLSys 2022) was measured on 2 nodes of 16
-A100 GPUs. The GPUs of a node share one NIC and are joined by NVSwitch, with the bandwidths that
-the paper states:
+See which of the measurements of P² the cost model explains, and which it does not. P² (Xie, Norman,
+Grewe, Vytiniotis: "Synthesizing optimal parallelism placement and reduction strategies on
+hierarchical systems for deep learning", MLSys 2022) was measured on 2 nodes of 16 A100 GPUs. The
+GPUs of a node share one NIC and are joined by NVSwitch, with the bandwidths that the paper states:
 
 ```coll
 {machine}```
 
-A *placement* says on which hardware levels each axis of a mesh lies. The placements of one mesh
-with the same reduced axes form a *case*. For each placement, the paper measured two times with
+Written by `python benchmarks/p2.py` (collir {version}); do not edit.
+
+The placements of one mesh with the same reduced axes form a *case*. For each placement, the paper measured two times with
 NCCL's Ring and with its Tree: the time of the AllReduce, and the time of the fastest of all
 programs of at most {size} steps. Times are seconds of {runs} runs on 2 GiB (2^31 bytes) per GPU.
 The predictions come from the cost model `p2` ([costs](costs.md)): bytes over bandwidth, of rings
