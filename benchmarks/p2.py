@@ -750,13 +750,13 @@ GPUs of a node share one NIC and are joined by NVSwitch, with the bandwidths tha
 
 Written by `python benchmarks/p2.py` (collir {version}); do not edit.
 
-The placements of one mesh with the same reduced axes form a *case*. For each placement, the paper measured two times with
-NCCL's Ring and with its Tree: the time of the AllReduce, and the time of the fastest of all
-programs of at most {size} steps. Times are seconds of {runs} runs on 2 GiB (2^31 bytes) per GPU.
-The predictions come from the cost model `p2` ([costs](costs.md)): bytes over bandwidth, of rings
-in hardware order. The model has the two stated bandwidths, and nothing was fitted to the
-measurements. Errors are relative to the measurement. Measurements are rounded to 0.01 s, which is
-up to 5% of the shortest.
+The placements of one mesh with the same reduced axes form a *case*. For each placement, the paper
+measured two times with NCCL's Ring and with its Tree: the time of the AllReduce, and the time of
+the fastest of all programs of at most {size} steps. Times are seconds of {runs} runs on 2 GiB (2^31
+bytes) per GPU. The predictions come from the cost model `p2` ([costs](costs.md)): bytes over
+bandwidth, of rings in hardware order. The model has the two stated bandwidths, and nothing was
+fitted to the measurements. Errors are relative to the measurement. Measurements are rounded to 0.01
+s, which is up to 5% of the shortest.
 
 ## Summary
 

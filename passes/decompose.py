@@ -41,11 +41,12 @@ dimensions as they are: no flat dimension is padded, and no program runs in chun
 
 When not: a collective that names its algorithm (``using``), or on a mesh that is not placed on
 levels; a fixed strategy, or ``up_to``, with an axis with weights. A collective that no program
-beats stays as it is written, and a remark says so.
-Redistributions in which the order of shards matters never run in chunks.
+beats stays as it is written, and a remark says so. Redistributions in which the order of shards
+matters never run in chunks.
 
 Cost: the simulated time never increases. Copies between the steps and inside them are counted, and
-a program that makes its function slower, because steps then overlap less, is left out with a remark. Fixed strategies (rings, D bytes per device, n children of the outermost level, a group of
+a program that makes its function slower, because steps then overlap less, is left out with a
+remark. Fixed strategies (rings, D bytes per device, n children of the outermost level, a group of
 all G devices): through the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast`` send 2 (1 - 1/n)
 D, where one flat ring over all G devices sends 2 (1 - 1/G) D in hardware order, and up to the
 number of devices below as often in another; ``ar-per-level`` sends 2 (1 - 1/n) D of every device

@@ -30,8 +30,9 @@ value, so all programs between the same two types do the same.
     %s = slice %ds over data dim 1           // is %ds
 
 When not: steps that say how they run (``using``), or that they need not be waited for (``async``);
-values that are used twice, or returned. On meshes that are not placed, only chains that lead back to their first layout, and sums. A sum
-stays where adding more bytes takes longer than the step that is saved.
+values that are used twice, or returned. On meshes that are not placed, only chains that lead back
+to their first layout, and sums. A sum stays where adding more bytes takes longer than the step that
+is saved.
 
 Cost: never more than before under the model; at the same cost, fewer steps. A function with
 ``async`` steps that would take longer in all stays as it is, and a remark says so. Sums in another

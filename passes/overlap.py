@@ -31,8 +31,9 @@ When not: no step moves over a loop or a call, or out of the body of a loop. A `
 ``async``. Steps that run as one kernel stay next to each other. Functions without collectives, and
 functions that no order makes faster, stay as they are.
 
-Cost: the time that a simulation under the model predicts never increases. Collectives under way may need more memory, but never more than a device has: where it is short in a
-function with loops or calls, the steps between two of them keep their order.
+Cost: the time that a simulation under the model predicts never increases. Collectives under way may
+need more memory, but never more than a device has: where it is short in a function with loops or
+calls, the steps between two of them keep their order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -39,8 +39,9 @@ each row of chunks: `%w`, `%w_1` and so on. With two copies of the model (`dualp
 of the first are sent to where the second has their chunks, once in a step, and its gradients are
 sent back.
 
-With `layers=`, chunks have different numbers of layers: the axis gets weights (docs/language/meshes.md) in the mesh, so that `f32[12@pipe, ...]` is cut as the layers are. With several chunks at each
-place, all rows are cut in the same proportion.
+With `layers=`, chunks have different numbers of layers: the axis gets weights
+(docs/language/meshes.md) in the mesh, so that `f32[12@pipe, ...]` is cut as the layers are. With
+several chunks at each place, all rows are cut in the same proportion.
 
 When not: layers of several kinds of loops, a step that needs all layers in each microbatch, values
 over the axis already; an error says where.

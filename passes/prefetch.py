@@ -20,11 +20,12 @@ becomes
 
 For each loop, the program with its gathers ahead is compared with the one without, both in the
 order that ``overlap`` finds, behind ``rotate``. It is taken if the simulated time is shorter and
-the peak of memory is within that of a device. If memory is short or no time is saved, the largest gathers are left out one by one. Whole functions
-are compared, or their callers. If one runs several loops that gather, each loop is compared by
-itself first, equal loops once, and whole functions only where memory is short. A remark says how much time and
-memory it takes either way. Put the pass behind those that change collectives, such as
-``decompose``, and in front of ``rotate`` and ``overlap``.
+the peak of memory is within that of a device. If memory is short or no time is saved, the largest
+gathers are left out one by one. Whole functions are compared, or their callers. If one runs several
+loops that gather, each loop is compared by itself first, equal loops once, and whole functions only
+where memory is short. A remark says how much time and memory it takes either way. Put the pass
+behind those that change collectives, such as ``decompose``, and in front of ``rotate`` and
+``overlap``.
 
 When not: gathers of what carries give, and of what does not change between iterations.
 

@@ -25,13 +25,13 @@ becomes
 Layouts spread along the indices that operands and results share: first from inputs and from each
 ``redistribute``, then from weights (``parameter``), then from states; weights do not follow states.
 Over sub-axes that types of inputs and of weights name, both orders are tried. Where the operands of
-a step disagree, it runs where the time for sending and computing is least, and a remark says what is
-moved and why. A sum over the iterations of a loop, such as the gradients of microbatches, is reduced once behind
-it. A sum of which a device keeps a part is reduced in each iteration, as in ZeRO-2; with
-``reduce-once`` it stays whole in the loop, and is reduced once, as in ZeRO-1, for more memory. With
-``keep-weights``, no weight is gathered over some axes, and activations are moved instead, as in
-Megatron-LM's sequence parallelism.
-Types in the signature of a function that a function without ``auto`` calls stay as they are.
+a step disagree, it runs where the time for sending and computing is least, and a remark says what
+is moved and why. A sum over the iterations of a loop, such as the gradients of microbatches, is
+reduced once behind it. A sum of which a device keeps a part is reduced in each iteration, as in
+ZeRO-2; with ``reduce-once`` it stays whole in the loop, and is reduced once, as in ZeRO-1, for more
+memory. With ``keep-weights``, no weight is gathered over some axes, and activations are moved
+instead, as in Megatron-LM's sequence parallelism. Types in the signature of a function that a
+function without ``auto`` calls stay as they are.
 
 When not: ``auto`` functions have neither values at one place nor collectives.
 

@@ -35,13 +35,13 @@ and values go back around the ring, their cotangents go with them, and scores ar
 the attention is in a ``fused`` call, each block is one kernel.
 
 When not: scores that another step uses too, such as a gradient that was added before; masks with a
-number for each query and key; scores that are transposed or gathered before the softmax; steps other
-than casts between the softmax and the values. A remark says so. A softmax that is written out in
-steps is not recognised.
+number for each query and key; scores that are transposed or gathered before the softmax; steps
+other than casts between the softmax and the values. A remark says so. A softmax that is written out
+in steps is not recognised.
 
 Cost: the bytes of the gathers, and backward those of gathers and reductions. Blocks that a causal
-mask hides are computed nevertheless. Sums are rounded in another order, so the pass
-is validated by runs and not by proof.
+mask hides are computed nevertheless. Sums are rounded in another order, so the pass is validated by
+runs and not by proof.
 """
 
 from xdsl.context import Context

@@ -1,9 +1,10 @@
 """Choose the layouts of all values of ``auto`` functions so that they take the least time.
 
-What: types that name sub-axes are kept. All other layouts are chosen by an exact search: those of inputs,
-weights and states too, and for every step the sub-axes over which its indices are sharded. Calls and gradients become steps, and the word ``auto``
-goes. Functions that only these functions call go with the calls. A remark says how long the program
-takes, and that no other layouts are faster.
+What: types that name sub-axes are kept. All other layouts are chosen by an exact search: those of
+inputs, weights and states too, and for every step the sub-axes over which its indices are sharded.
+Calls and gradients become steps, and the word ``auto`` goes. Functions that only these functions
+call go with the calls. A remark says how long the program takes, and that no other layouts are
+faster.
 
 Why: nobody has to know which parallelism fits a model and a machine. Data and tensor parallelism
 and their mixtures follow from the index structures of operations and the costs of collectives; none
@@ -23,13 +24,15 @@ becomes
       return %1
     }
 
-A dimension may be sharded over any sub-axes by which it divides, in the order of the mesh. A value has one layout, and is brought once to each other layout in which steps need it. A
-collective over several levels costs as a single step or as a step for each level, whichever is
-cheaper; ``decompose`` finds this program or a better one. A step costs its simulated time. A composite operation such as ``softmax`` becomes the steps of ``expand`` where a dimension that it
-needs whole is sharded. Equal layers, in a ``repeat`` or written one after the other, are sharded
-alike. Bounds of all layouts come from messages between
-the costs of neighbouring steps (docs/decisions/0077-shard.md); where they do not meet the best
-layouts, the search branches, and ends at its limit with a gap.
+A dimension may be sharded over any sub-axes by which it divides, in the order of the mesh. A value
+has one layout, and is brought once to each other layout in which steps need it. A collective over
+several levels costs as a single step or as a step for each level, whichever is cheaper;
+``decompose`` finds this program or a better one. A step costs its simulated time. A composite
+operation such as ``softmax`` becomes the steps of ``expand`` where a dimension that it needs whole
+is sharded. Equal layers, in a ``repeat`` or written one after the other, are sharded alike. Bounds
+of all layouts come from messages between the costs of neighbouring steps
+(docs/decisions/0077-shard.md); where they do not meet the best layouts, the search branches, and
+ends at its limit with a gap.
 
 Layouts fit into the memory of a device, as the machine or the option ``memory`` gives it: weights
 are divided where they have to be. The gap of a search with a limit of memory stays open more often.

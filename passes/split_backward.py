@@ -28,8 +28,8 @@ By default, loops in ``reverse`` are split, which is what ``differentiate`` make
 parts belong to the second part of the loop around them.
 
 As few bytes are stacked as possible: maps and sums for the second loop stay in the first if their
-results are smaller. Nothing but views and steps without operands is done in both loops; whatever the
-first computes, gathers or recomputes for the second is stacked.
+results are smaller. Nothing but views and steps without operands is done in both loops; whatever
+the first computes, gathers or recomputes for the second is stacked.
 
 When not: a loop without carries or products for one of the parts, and one with ``recompute``, whose
 iterations are computed again as a whole. A remark says so.

@@ -1,8 +1,8 @@
 """Let loops add to their sums in place.
 
 What: where each iteration of a ``repeat`` adds a stack that an inner loop made to a sum, the inner
-loop takes the sum in slices and adds to them. Sums that begin with the same zeros get zeros of their
-own.
+loop takes the sum in slices and adds to them. Sums that begin with the same zeros get zeros of
+their own.
 
 Why: the gradients of a model are summed over microbatches. Without the pass, each microbatch stacks
 the gradients of all layers only to add the stack, and sums that share their zeros need a second
@@ -28,8 +28,8 @@ becomes
       yield %sum_1
     }
 
-When not: a stack that is reduced over devices behind the inner loop is added there. Loops with a schedule
-stay as they are: the tasks of ``pipeline`` have their sums in one buffer.
+When not: a stack that is reduced over devices behind the inner loop is added there. Loops with a
+schedule stay as they are: the tasks of ``pipeline`` have their sums in one buffer.
 
 Cost: less memory, by the stack and by the second buffer of a sum. Fewer bytes are read and written,
 by one kernel for each layer.

@@ -3,8 +3,8 @@
 What: every function is compared with the function of the same name, types and mesh in the file
 ``against``. The pass first tries a proof, from the contributions to every element of every result
 on all devices at once. If a proof cannot tell, both functions run on random data, provided that
-their buffers are small enough; if the results are equal, a remark says that this is no proof, how many runs there were, and which
-operations could be wrong without a trace in the results. A
+their buffers are small enough; if the results are equal, a remark says that this is no proof, how
+many runs there were, and which operations could be wrong without a trace in the results. A
 difference is an error that names the function, the result, the element, the device, and the fault.
 The module is not changed.
 
