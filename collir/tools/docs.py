@@ -46,7 +46,12 @@ def blocks() -> dict[str, dict[str, str]]:
         **families,
         "passes/index.md": {"table": _pass_table(), "options": _shared_options()},
         "pipelines.md": {"pipelines": _pipelines()},
-        "targets.md": {"targets": _sections((target_page(x()) for x in TARGETS.values()), "")},
+        "targets.md": {
+            "table": _table(
+                ("target", ""), (_row(target_page(make()), "") for make in TARGETS.values())
+            ),
+            "targets": _sections((target_page(make()) for make in TARGETS.values()), ""),
+        },
         "machines.md": {"machines": _machines()},
         "stages.md": {"schedules": _schedules()},
     }
@@ -83,13 +88,18 @@ def _pass_table() -> str:
         (
             (
                 f"[{family.capitalize()}]({family}.md)" if name == names[0] else "",
-                f"[`{name}`]({family}.md#{name})",
-                summary(pass_page(PASSES[name]()).partition(": ")[2]).replace("``", "`"),
+                *_row(pass_page(PASSES[name]()), f"{family}.md"),
             )
             for family, names in FAMILIES.items()
             for name in names
         ),
     )
+
+
+def _row(text: str, page: str) -> tuple[str, str]:
+    """Return a link to the section of a pass or target on a page, and its summary."""
+    name, _, about = text.partition(": ")
+    return f"[`{name}`]({page}#{name})", summary(about).replace("``", "`")
 
 
 def _shared_options() -> str:
@@ -160,7 +170,11 @@ def _section(text: str, docs: str) -> str:
     for code, group in groupby(body.splitlines(), lambda line: line.startswith("    ")):
         plain = [line.removeprefix("    ") if code else _linked(line, docs) for line in group]
         lines += _fenced(plain, lines) if code else plain
-    return "\n".join([*lines, *_options(options, docs)]).replace("\n\n\n", "\n\n").rstrip()
+    if base := re.fullmatch("(.*)-json", name):
+        lines += ["", f"Its options are those of [`{base[1]}`](#{base[1]})."]
+    else:
+        lines += _options(options, docs)
+    return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip()
 
 
 def _linked(line: str, docs: str) -> str:
@@ -179,7 +193,8 @@ def _options(text: str, docs: str) -> list[str]:
         if _SHARED.get(name) == (about := " ".join(about.split())):
             shared.append(f"`{name}`")
         else:
-            own += wrap(f"- `{declared}`: {about}", 100, subsequent_indent="  ")
+            line = f"- `{declared}`: {about}"
+            own += wrap(line, 100, subsequent_indent="  ", break_on_hyphens=False)
     lines = ["", "Options:", "", *own] if own else []
     if shared:
         link = f"[Shared options]({docs}passes/index.md#shared-options)"
