@@ -4,7 +4,7 @@ What: where a step takes the gradient of a function whose result is a sum or a m
 the batch is cut into microbatches, and a ``repeat`` adds their gradients up, those of 16 bits in
 f32. All inputs are cut at the same rows, whatever their layouts.
 
-Why: a device keeps the activations of one microbatch alone. `pipeline` does the same, and cuts the
+Why: a device keeps the activations of one microbatch only. `pipeline` does the same, and cuts the
 layers into stages too.
 
     %loss, %d_w = gradient @loss(%x, %w) wrt %w
@@ -36,7 +36,7 @@ becomes
 When not: a differentiated value that mixes rows of the batch other than by a sum or a mean, such as
 a normalisation over the batch, or rows picked by their position. An error says where.
 
-Cost: weights are read once for each microbatch, and so is what is sent inside the function.
+Cost: each microbatch reads the weights, and runs the collectives of the function.
 """
 
 from dataclasses import dataclass

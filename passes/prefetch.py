@@ -1,7 +1,7 @@
 """Gather the weights of the next layer while this one computes, where that is worth it.
 
-What: gathers in a ``repeat`` of what is computed from its slices become ``ahead``. As costs and
-code see such a loop, each iteration begins with the gathers of the next one (``rotate`` shows it).
+What: gathers of values that follow from the slices of a ``repeat`` become ``ahead``: for costs and
+code, each iteration begins with the gathers of the next one (``rotate`` shows it).
 
 Why: with FSDP, the weights of a layer are gathered in front of the layer, and the first of them
 hides behind nothing. One layer ahead, they are gathered beside computations.

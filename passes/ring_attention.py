@@ -5,8 +5,8 @@ a loop. In each iteration a device computes with the block of keys and values th
 ``shift`` sends this block on to the next device. A softmax over all keys follows from a running
 maximum, a running sum and a running result (Ring Attention, Liu et al. 2023).
 
-Why: no device holds all keys and values, nor a whole row of scores, and what is sent is under way
-while scores are computed.
+Why: no device holds all keys and values, nor a whole row of scores, and blocks are sent while
+scores are computed.
 
     %keys = all_gather %k over model dim 1
     %scores = einsum "b q a d, b k a d -> b a q k" %q, %keys

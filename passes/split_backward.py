@@ -36,7 +36,7 @@ iterations are computed again as a whole. A remark says so.
 
 Cost: the same operations, and the same time but for launches. No step of one loop runs beside a
 step of the other. Stacked values are kept until the second loop ends: the cotangents of products
-with weights, and, of what was recomputed, the activations that these products take.
+with weights, and recomputed activations that these products take.
 """
 
 from dataclasses import dataclass
