@@ -279,6 +279,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in _anchors(target), f"{page}: {name} has no heading #{anchor}"
 
 
+def test_pages_that_code_names_exist() -> None:
+    for file in [*(ROOT / "collir").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8")):
+            assert (ROOT / page).exists(), f"{file}: there is no {page}"
+
+
 def test_every_decision_is_listed() -> None:
     page = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"):
