@@ -15,7 +15,7 @@ help:
 	@echo "make test-all  the slow tests too, and the filecheck files under plain lit"
 	@echo "make lint      ruff, basedpyright"
 	@echo "make format    ruff, changing files"
-	@echo "make bench     the benchmarks (times, as ratios), and docs/p2.md anew"
+	@echo "make bench     the benchmarks (times, as ratios), and those of papers anew"
 	@echo "make bench-search  those of exact search (6 minutes), and docs/search-scaling.md anew"
 	@echo "make testbed   run programs on a real network of shaped links (70 minutes, Linux), and docs/testbed.md anew"
 	@echo "make docs      write the generated pages of docs/ anew"
@@ -54,7 +54,7 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python benchmarks/run.py
-	$(BIN)/python benchmarks/strategies.py
+	$(BIN)/python benchmarks/papers/p2/speed.py
 	$(BIN)/python benchmarks/pipelines.py --machines 40
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/layers.py
@@ -62,8 +62,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/models/emitted_jax.py
 	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/pass_speed.py
-	$(BIN)/python benchmarks/p2.py
-	$(BIN)/python benchmarks/distir.py
+	$(BIN)/python benchmarks/papers/p2/page.py
+	$(BIN)/python benchmarks/papers/distir/page.py
 
 bench-search: $(STAMP)
 	$(BIN)/python benchmarks/search/running/run.py

@@ -313,8 +313,8 @@ MUTANTS = [
         "proofs",
         "a transpose is undone the wrong way",
         LOCAL_PROOFS,
-        "return Value(tuple(x.shape[dim] for dim in order), x.place, substituted(x.expr, values))",
-        "return Value(tuple(x.shape[dim] for dim in order), x.place, x.expr)",
+        "return SymbolicValue(tuple(x.shape[dim] for dim in order), x.place, substituted(x.expr, values))",
+        "return SymbolicValue(tuple(x.shape[dim] for dim in order), x.place, x.expr)",
         PROOFS,
     ),
     Mutant(

@@ -53,10 +53,11 @@ Written by `python benchmarks/testbed/report.py` (collir {version}) from the mea
 ```coll
 {machines}```
 
-- **Programs** of a placement are those of [P²](p2.md) with at most five steps, and the 100 best
-  that the search finds ([`-t strategies`](placement.md#strategies)). If there was no time to
-  measure all of them, half of the measured programs are the best predicted ones, and half were
-  drawn at random from the others. The programs run as the C that `-t mpi` prints.
+- **Programs** of a placement are those of [P²](../benchmarks/papers/p2/README.md) with at most
+  five steps, and the 100 best that the search finds ([strategies](placement.md#strategies)).
+  If there was no time to measure all of them, half of the measured programs are the best predicted
+  ones, and half were drawn at random from the others. The programs run as the C that `-t mpi`
+  prints.
 - **Times** are those of the slowest rank after a barrier: the median of 2 to 5 runs, after one run
   to warm up. Runs of one program differ by {spread} (the median of longest over shortest).
 - **Algorithms** of MPICH are fixed by its settings, and the model costs the same ones:

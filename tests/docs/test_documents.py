@@ -1,4 +1,4 @@
-"""Tests that execute the fenced blocks of README.md and docs/.
+"""Tests that execute the fenced blocks of README.md, docs/ and benchmarks/papers/.
 
 - ``coll`` is parsed, verified and printed to a fixed point. A block without a machine of its own is
   read with the machines and meshes of the page's first block.
@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.harness.commands import tool_of
 
 from collir.dialects.tables import OPERATIONS
 from collir.ir.diagnostics import DiagnosticError, Sources, render_all
@@ -34,16 +35,14 @@ from collir.syntax.machines import PRESETS
 from collir.syntax.operations import usage
 from collir.syntax.reader import read
 from collir.syntax.writer import write
-from collir.tools import collir as collir_tool
-from collir.tools import collopt, collrun
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = (ROOT / "docs", ROOT / "benchmarks" / "papers")
+PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md")))]
 LONG = ("calibration", "stages", "sweep", "symbolic")
 """The pages whose commands take 10 seconds and more: they are run by turns."""
 LANGUAGES = ("coll", "coll error", "console", "python", "text", "sh")
 NOT_RUN = ("make", "pip", "git")
-TOOLS = {"collir": collir_tool.main, "collopt": collopt.main, "collrun": collrun.main}
 
 
 @dataclass(frozen=True)
@@ -153,11 +152,11 @@ def run(command: str) -> tuple[int, str]:
     """Run a command, our own tools in this process; return its status and its whole output."""
     words = shlex.split(command)
     apart = re.search(r"[|<>&;]", command) or words[:3] == ["collir", "import", "jax"]
-    if words[0] in TOOLS and not apart:  # a process with JAX has threads
+    if (tool := tool_of(words)) and not apart:  # a process with JAX has threads
         output = io.StringIO()
         with redirect_stdout(output), redirect_stderr(output):
             try:
-                status = TOOLS[words[0]](words[1:])
+                status = tool[0](tool[1])
             except SystemExit as stop:  # argparse
                 status = int(stop.code or 0)
         return status, output.getvalue()

@@ -140,11 +140,6 @@ def placement_text(mesh: Mesh) -> str:
     )
 
 
-def search_end(search: Any) -> dict[str, Any]:
-    """Return how a search ended: whether it proved its result, else the reason and the gap."""
-    return {"proven": not search.ended, "ended": search.ended or None, "gap": search.gap}
-
-
 def _json(placement: Placement, placements: Placements, model: CostModel) -> dict[str, Any]:
     return {
         "mesh": placement.mesh.name,
@@ -155,5 +150,7 @@ def _json(placement: Placement, placements: Placements, model: CostModel) -> dic
         "costed": model.how(placement.mesh.machine),
         "count": placements.count,
         "looked_at": placements.costed,
-        **search_end(placements),
+        "proven": not placements.ended,
+        "ended": placements.ended or None,
+        "gap": placements.gap,
     }
