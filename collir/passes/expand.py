@@ -20,11 +20,11 @@ becomes, with ``%logits: f32[64@data, 512@model]``,
     %6 = one_hot %labels to f32[64@data, 512@model]
 and so on, to ``%losses``. The all_gather is left without a use, for ``dce``.
 
-When not: averages of blocks of several sizes are no average, so what is sharded by weights is
-gathered for norms. Values of 16 bits are computed in f32 in between, as the composites are.
+When not: norms over an axis with weights, whose operands are gathered, because averages of unequal
+blocks do not add up to an average. Values of 16 bits are computed in f32, as in the composites.
 
-Cost: an operation takes one step where its expansion takes several, each of which reads and writes
-memory. Expand what is sharded, or what is to be looked at; a kernel for the whole is faster else.
+Cost: each step of an expansion reads and writes memory, so expand only operations on sharded
+dimensions; otherwise one kernel is faster.
 """
 
 from xdsl.context import Context

@@ -21,8 +21,8 @@ becomes
 When not: loops with more iterations than ``most``, if it is given. A call may not give a value to
 a parameter that counts the iterations of such a loop: ``inline`` comes first then.
 
-Cost: the program is as many times as long, and so is the time to compile it. Where the target
-waits for all steps at the end of an iteration, steps may overlap now.
+Cost: the program, and the time to compile it, grow by the number of iterations. Steps of different
+iterations may overlap then, where targets otherwise wait at the end of each.
 """
 
 from dataclasses import dataclass

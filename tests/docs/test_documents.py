@@ -247,15 +247,16 @@ def test_python(
 
 
 def test_the_reference_has_every_operation_as_it_is_written() -> None:
-    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    pages = sorted((ROOT / "docs" / "language").glob("*.md"))
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     for mnemonic, operation in OPERATIONS.items():
-        assert f"`{usage(operation.KIND)}`" in page
+        assert f"`{usage(operation.KIND)}`" in text
         first = "[a-z]" if operation.KIND.operands == 0 else "%"
-        assert re.search(rf'= {mnemonic} ("[^"]*" )?{first}', page), f"no example of {mnemonic}"
+        assert re.search(rf'= {mnemonic} ("[^"]*" )?{first}', text), f"no example of {mnemonic}"
 
 
 def test_the_reference_has_every_shipped_machine() -> None:
-    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "language" / "machines.md").read_text(encoding="utf-8")
     for path in PRESETS.glob("*.coll"):
         assert f"`@{path.stem}`" in page
 
@@ -266,7 +267,9 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_links_lead_somewhere(page: Path) -> None:
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -277,6 +280,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{page}: there is no {link}"
         if anchor:
             assert anchor in _anchors(target), f"{page}: {name} has no heading #{anchor}"
+
+
+def test_pages_that_code_names_exist() -> None:
+    for file in [*(ROOT / "collir").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8")):
+            assert (ROOT / page).exists(), f"{file}: there is no {page}"
 
 
 def test_every_decision_is_listed() -> None:

@@ -127,16 +127,15 @@ HAP's released search reports, and those of the search of
 
 {table}
 
-"Here" is the least time under HAP's own counts, with which it can be compared. It is proven for
-the shares, and the shares are those of a linear program for the layouts, in turns. The search has
-more to choose from than HAP's: products may be divided along their sums too, attention by its
-heads, and a step may run on what is gathered while the weight lies divided. All gradients of
-replicated weights are reduced; HAP leaves out those of norms and of the position embedding. The
-cost for 64 devices is 0.001 % above HAP's. "Sound counts" also has the projections of attention
-and all pixels of windows of convolutions, which HAP does not count. Two nodes are two searches,
-from proportional and from equal shares: none has to branch. Layers are a loop here, so that 24
-take the time of 4; HAP expands 180 states more for each layer. HAP's CPU times, on another
-computer: 7.5 s for ViT with 24 layers, 11.3 s for MoE on 64 devices.
+"Here" is the least time under HAP's own counts. Shares and layouts are improved in turns, and the
+layouts are proven for their shares. The search has more to choose from than HAP's: products may be
+sharded along their sums, attention by its heads, and a step may gather a weight that lies sharded.
+All gradients of replicated weights are reduced; HAP leaves out those of norms and of the position
+embedding. The cost for 64 devices is 0.001 % above HAP's. "Sound counts" also has the projections
+of attention and all pixels of windows of convolutions, which HAP does not count. Two nodes are two
+searches, from proportional and from equal shares. Layers are a loop here, so that 24 take the time
+of 4; HAP expands 180 states more for each layer. HAP's CPU times, on another computer: 7.5 s for
+ViT with 24 layers, 11.3 s for MoE on 64 devices.
 """
 
 

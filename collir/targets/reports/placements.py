@@ -64,10 +64,10 @@ class PlacingTarget(ParallelOptions, Target):
 class PlacementsTarget(PlacingTarget):
     """The placements of every unplaced mesh, best first.
 
-    Each row has the time that the functions send on a placement, and its ratio to the lower bound;
-    what devices compute takes the same on every placement, and is left out. Every collective is
-    costed with its cheapest program on that placement. A mesh that is smaller than its machine is
-    placed on every part of the machine that has as many devices.
+    Each row has the time that the functions send on a placement, each collective by its cheapest
+    program, and its ratio to the lower bound; computations take the same time on every placement. A
+    mesh that is smaller than its machine is placed on every part of the machine that has as many
+    devices.
     """
 
     name = "placements"
