@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from predicted_traces import STEP, traced
+from support.importing.predicted_traces import STEP, traced
 
 import collir
 from collir.importing.traces.trace import RankTrace, Span, Trace, TracedCollective
 from collir.tools.trace_import import import_trace
-
-pytest.importorskip("scipy")
 
 
 def grouped(rank: int, step: int, ran: TracedCollective) -> TracedCollective:
