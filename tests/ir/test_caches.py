@@ -13,15 +13,16 @@ from types import ModuleType
 from typing import Any, cast
 
 import pytest
-from checks import functions_of
-from programs import module_of, random_function, random_mesh
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.semantics.checks import functions_of
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Data, ParametrizedAttribute
 
 import collir
+from collir.dialects.parameters import parameters_of
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.parameters import parameters_of, set_parameters
+from collir.ir.parameters import set_parameters
 from collir.ir.retyping import retype
 from collir.ir.verification import verify
 from collir.layout.cuts import Extent
