@@ -1,4 +1,3 @@
-# pyright: basic
 """Operations, collectives and programs are what plain jax and torch compute, on every engine.
 
 The campaign is a program: ``python tests/support/outside_run.py --help``. It is a process of its

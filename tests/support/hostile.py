@@ -1,4 +1,3 @@
-# pyright: basic
 """Command lines with hostile input: files and options mutated, and passes in any order.
 
 ``python tests/support/hostile.py [COUNT] [SEED] [KIND] [FOLDER]`` runs a campaign and prints its

@@ -1,4 +1,3 @@
-# pyright: basic
 """Runs cases of the outside truth with collir, and says where results differ.
 
 PYTHONPATH=tests/support python tests/support/outside_run.py --cases 500 [--only conv]
