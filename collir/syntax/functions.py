@@ -191,7 +191,7 @@ class FunctionLowering(StepLowering):
         written = [x.children for x in tree.parts("argument")]
         arguments = [(x, self.argument_type(t, n)) for n, (x, t, _) in enumerate(written)]
         roles = [Role(str(word)) if word else None for _, _, word in written]
-        promised = [y for x in tree.parts("results") for y in results_of(x)]
+        promised = results_of(tree)
         types = [DistTensorType(x) for _, x in arguments if x is not None]
         block = Block(arg_types=types)
         values = iter(block.args)

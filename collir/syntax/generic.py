@@ -207,9 +207,8 @@ class Misfit(Diagnostic):
 
 def is_open(tree: SyntaxTree) -> bool:
     """Return whether a function has a type of any shape and any layout in its signature."""
-    results = (x for part in tree.parts("results") for _, x, _ in results_of(part))
-    types = [*(x.children[1] for x in tree.parts("argument")), *results]
-    return any(x.data in OPEN for x in types)
+    arguments = (x.children[1] for x in tree.parts("argument"))
+    return any(x.data in OPEN for x in (*arguments, *(x for _, x, _ in results_of(tree))))
 
 
 def is_on_any(tree: SyntaxTree) -> bool:

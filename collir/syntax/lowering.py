@@ -46,11 +46,11 @@ WrittenResult = tuple[Token | None, SyntaxTree, Role | None]
 """A result in a signature: its name, if one is written, its type and its role."""
 
 
-def results_of(tree: SyntaxTree) -> list[WrittenResult]:
-    """Return the results of a signature."""
+def results_of(function: SyntaxTree) -> list[WrittenResult]:
+    """Return the results in the signature of a function."""
     results: list[WrittenResult] = []
     name: Token | None = None
-    for part in tree.children:
+    for part in (part for tree in function.parts("results") for part in tree.children):
         if isinstance(part, Token):
             name = part
         elif part is not None:

@@ -149,15 +149,15 @@ class RecordLowering(FormulaLowering):
                     named = declared_field(name, field.name)
                     children.append(SyntaxTree("argument", [named, field.type, field.role]))
             elif is_tree(child, "results"):
-                children.append(SyntaxTree("results", list(self._results(child))))
+                children.append(SyntaxTree("results", list(self._results(tree))))
             else:
                 children.append(child)
         return None if len(self.errors) > errors_before else SyntaxTree(tree.data, children)
 
-    def _results(self, tree: SyntaxTree) -> Iterator[SyntaxNode]:
+    def _results(self, function: SyntaxTree) -> Iterator[SyntaxNode]:
         """Yield the names and types of results; a field of a record without a name gets that of a
         record with the number of the result, which is no name."""
-        for number, (name, x, role) in enumerate(results_of(tree)):
+        for number, (name, x, role) in enumerate(results_of(function)):
             if name is None and is_tree(x, "group"):
                 name = numbered(number, x.children[1])
             for field in self._each(x, Token("ROLE", str(role)) if role else None):
@@ -282,11 +282,8 @@ def _typed(tree: SyntaxTree, group: SyntaxTree) -> SyntaxTree:
 
 def _written_types(function: SyntaxTree) -> Iterator[SyntaxTree]:
     """Yield the types of the arguments and results of a function."""
-    for child in function.children:
-        if is_tree(child, "argument"):
-            yield child.children[1]
-        elif is_tree(child, "results"):
-            yield from (x for _, x, _ in results_of(child))
+    yield from (argument.children[1] for argument in function.parts("argument"))
+    yield from (x for _, x, _ in results_of(function))
 
 
 # --- records in statements ------------------------------------------------------------------------

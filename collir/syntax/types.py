@@ -59,7 +59,7 @@ class TypeLowering(FormulaLowering):
         for token, x, _ in (argument.children for argument in tree.parts("argument")):
             inputs.append(self.type(x))
             arguments.append(token)
-        for name, x, _ in (result for part in tree.parts("results") for result in results_of(part)):
+        for name, x, _ in results_of(tree):
             outputs.append(self.type(x))
             results.append(name)
         if len(self.errors) > errors_before:
