@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """Imported functions of JAX compute the values and the gradients that JAX computes."""
 
 import importlib
@@ -8,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,7 +187,7 @@ def noisy_new():
 """
 
 
-def imported(folder, process, *words):
+def imported(folder: Path, process: ProcessPoolExecutor, *words: str) -> tuple[int, str, str]:
     """Return the status, the output and the errors of the command on a file of the user."""
     file = folder / f"own_{words[0]}_{len(words)}.py"
     file.write_text(SOURCE, encoding="utf-8")
@@ -221,7 +221,7 @@ def made():
 """
 
 
-def test_shardings_are_types(tmp_path, process) -> None:
+def test_shardings_are_types(tmp_path: Path, process: ProcessPoolExecutor) -> None:
     file = tmp_path / "sharded.py"
     file.write_text(SHARDED, encoding="utf-8")
     words = ["import", "jax", f"{file}:made", "--optimizer", "sgd"]
@@ -244,7 +244,9 @@ def test_shardings_are_types(tmp_path, process) -> None:
 
 
 @pytest.mark.parametrize("words", [["made"], ["loss", "--args", "init", "f32[16, 8]"]])
-def test_a_function_and_its_arguments_make_a_program(words, tmp_path, process) -> None:
+def test_a_function_and_its_arguments_make_a_program(
+    words: list[str], tmp_path: Path, process: ProcessPoolExecutor
+) -> None:
     status, out, _ = imported(tmp_path, process, *words, "--optimizer", "sgd")
     assert status == 0
     assert "func @loss(batch = 16)" in out
@@ -254,7 +256,9 @@ def test_a_function_and_its_arguments_make_a_program(words, tmp_path, process) -
 
 
 @pytest.mark.parametrize("kind", ["old", "new"])
-def test_random_numbers_are_of_keys_that_are_not_divided(kind, tmp_path, process) -> None:
+def test_random_numbers_are_of_keys_that_are_not_divided(
+    kind: str, tmp_path: Path, process: ProcessPoolExecutor
+) -> None:
     status, out, err = imported(tmp_path, process, f"noisy_{kind}", "--optimizer", "sgd")
     assert status == 0, err
     assert len(re.findall(" = uniform ", out)) == 3
@@ -269,7 +273,7 @@ def test_random_numbers_are_of_keys_that_are_not_divided(kind, tmp_path, process
     assert collir.parse(by_text)
 
 
-def test_a_rule_of_its_own_is_remarked(tmp_path, process) -> None:
+def test_a_rule_of_its_own_is_remarked(tmp_path: Path, process: ProcessPoolExecutor) -> None:
     status, out, err = imported(tmp_path, process, "ruled", "--args", "f32[16, 8]")
     assert status == 0 and "scale %x by 2" in out
     assert err == "remark: own.py:34: the gradient of doubled is that of its forward function\n"
@@ -290,7 +294,9 @@ def test_a_rule_of_its_own_is_remarked(tmp_path, process) -> None:
         (["loss", "--args", "init", "f32[16, 8]", "--clip"], "--clip goes with --optimizer"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_imported_is_one_error(words, message, tmp_path, process) -> None:
+def test_what_cannot_be_imported_is_one_error(
+    words: list[str], message: str, tmp_path: Path, process: ProcessPoolExecutor
+) -> None:
     status, out, err = imported(tmp_path, process, *words)
     assert status == (2 if "--clip" in words or "q9[3]" in words else 1)
     assert out == ""

@@ -1,4 +1,3 @@
-# pyright: basic
 """A lower and an upper bound of the time of a program whose steps may overlap.
 
 Each step starts where those before it have ended (``overlaps``), so the time is that of the longest

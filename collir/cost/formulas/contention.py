@@ -1,4 +1,3 @@
-# pyright: basic
 """Upper bounds of the times of steps that share ports with others.
 
 A port that is full is used all the time: by the tasks of pipelines that run, for a part u of it,

@@ -1,4 +1,3 @@
-# pyright: basic
 """The parts of configurations of one kind: what bounds the time of tasks and of steps around them.
 
 Configurations are of one kind if their programs have the same steps: the same axes are larger than
