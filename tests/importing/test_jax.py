@@ -36,6 +36,7 @@ def run(process: ProcessPoolExecutor, name: str, *args: Any) -> Any:
 
 def _call(name: str, args: Any) -> Any:
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # what it compiles runs once
     return getattr(importlib.import_module("support.importing.jax_functions"), name)(*args)
 
 

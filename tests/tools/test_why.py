@@ -117,12 +117,32 @@ def test_a_page_has_the_collectives_and_the_program_of_the_hlo(tmp_path: Path) -
     assert "all_gather %ws_0" in data["source"][step[9] - 1]
 
 
-def test_an_auto_function_has_its_layouts_propagated(capsys: pytest.CaptureFixture[str]) -> None:
-    file = str(EXAMPLES / "models" / "styles.coll")
-    words = [file, "--function", "tensor_parallel", "--top", "3"]
-    [found] = why(*words, capsys=capsys)
-    assert found["function"] == "tensor_parallel"
-    assert found["collectives"] > 3 == len(found["listed"])
+LAYERS = """
+machine @box {
+  device { compute f32 = 10 TFLOP/s; memory = 40 GB @ 1 TB/s }
+  level gpu[4] { port = 300 GB/s, latency = 3 us }
+}
+mesh @m on @box { data = gpu:2, model = gpu:2 }
+func @layers(%x: f32[64@data, 32], %u: f32[32, 64@model], %d: f32[64@model, 32])
+    -> f32[64@data, 32] on @m auto {
+  %y = repeat 4 carry(%h = %x) with(%u = %u, %d = %d) {
+    %0 = einsum "b i, i j -> b j" %h, %u
+    %1 = einsum "b j, j i -> b i" %0, %d
+    yield %1
+  }
+  return %y
+}
+"""
+
+
+def test_an_auto_function_has_its_layouts_propagated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "layers.coll"
+    path.write_text(LAYERS)
+    [found] = why(str(path), "--function", "layers", capsys=capsys)
+    assert found["function"] == "layers"
+    assert found["collectives"] == len(found["listed"]) == 1
 
 
 @pytest.mark.parametrize(
