@@ -25,7 +25,7 @@ from support.importing.jax_flops import counted_by_xla, in_program
 from support.importing.jax_gradients import compared
 
 import collir
-from collir.importing.models.jax_functions import Arguments
+from collir.importing.models.jax_functions import JaxArguments
 
 
 def row(name: str) -> str:
@@ -33,7 +33,7 @@ def row(name: str) -> str:
     on_mesh = name in jax_meshes.MODELS
     function, args = (jax_meshes.MODELS if on_mesh else plain.MODELS)[name]()
     axes = {"data": 2, "model": 4} if on_mesh else None
-    given = Arguments(function, args)
+    given = JaxArguments(function, args)
     start = time.perf_counter()
     closed = jax.make_jaxpr(given.calling(function))(*given.arrays)
     middle = time.perf_counter()

@@ -30,9 +30,9 @@ from xdsl.dialects.builtin import ModuleOp
 from collir import search
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
-from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
 from collir.synthesis.sweeping.programs import named
-from collir.synthesis.sweeping.space import Space
+from collir.synthesis.sweeping.space import ConfigurationSpace
 from collir.tools.sweep_model import Model
 from collir.tools.sweep_search import Sweep, bound_of
 
@@ -77,7 +77,7 @@ def as_measured(c: Configuration) -> str:
     return f"pipeline{{axis={c.pipeline} microbatches={c.microbatches} schedule={c.schedule}}}"
 
 
-def space_of(model: Model) -> Space:
+def space_of(model: Model) -> ConfigurationSpace:
     """Return the configurations that are measured."""
     return replace(
         model.step.space(model.machine, (8,)),
@@ -88,11 +88,11 @@ def space_of(model: Model) -> Space:
     )
 
 
-def swept(model: Model, space: Space) -> tuple[Configuration, float]:
+def swept(model: Model, space: ConfigurationSpace) -> tuple[Configuration, float]:
     """Return what the sweep picks, and the seconds that it takes on one core."""
     start = time.perf_counter()
     estimates = model.estimator(1).estimates(space.configurations(Counter()))
-    entries = [(c, e) for c, e in estimates if isinstance(e, Estimate)]
+    entries = [(c, e) for c, e in estimates if isinstance(e, ConfigurationEstimate)]
     entries.sort(key=lambda entry: bound_of(*entry))
     problem = Sweep(model, entries, float("inf"))
     [solution] = search.k_best(problem, 1, order="best-first", workers=1).solutions
@@ -138,10 +138,7 @@ def words(c: Configuration) -> str:
 TEXT = """\
 # A sweep beside a real network
 
-Written by `python benchmarks/testbed/sweeps.py --page` from the measurements of {date};
-do not edit.
-
-Is the configuration that [collir sweep](sweep.md) picks the fastest one? A training step of
+See whether the configuration that [collir sweep](sweep.md) picks is the fastest. A training step of
 DistIR's MLP-xs (8 layers of width 512 in pairs, batch {batch}, f32) runs in all {count}
 configurations of data, tensor and pipeline parallelism, at each placement on the 8 ranks of the
 network `two_nodes` of [the testbed](testbed.md), with microbatches of {rows} rows of a device where
@@ -151,11 +148,13 @@ calibrated with single collectives, and the device with small programs, as on
 [that page](testbed-models.md); nothing is fitted to the steps. Times are medians of {runs} runs of
 the slowest rank.
 
+Written by `python benchmarks/testbed/sweeps.py --page` from the measurements of {date};
+do not edit.
+
 {summary}
 
-Times are too large where a few ranks compute at a time, as in pipelines across nodes and with many
-small microbatches: the device is calibrated with all 8 ranks at once on 2 cores, and a rank that
-computes while others wait has more of them.
+Predicted times are too long where few ranks compute at a time, as in pipelines across nodes: the
+device is calibrated with all 8 ranks at once on 2 cores, and a rank that computes alone has more.
 
 {rows_of_all}
 """

@@ -28,11 +28,11 @@ import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType
-from collir.ir.inlining import function_without_calls
 from collir.ir.renaming import map_attributes
 from collir.layout import DType
 from collir.semantics.validation.proof import result_types
 from collir.semantics.validation.runs import run_both
+from collir.transforms.inlining import function_without_calls
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.independent.models import PASSES, SMALL, small

@@ -13,7 +13,7 @@ from collir.ir.diagnostics import Sources
 from collir.tools import sweep as command
 from collir.tools.api import emit, is_path
 from collir.tools.executors import Workers, workers_at
-from collir.tools.shell import Arguments, UsageError, write_whole
+from collir.tools.shell import CommandParser, UsageError, write_whole
 from collir.tools.sweep_driver import best_of, files_of, page_of, settings_of
 from collir.tools.sweep_driver import sweep as found
 from collir.tools.sweep_output import as_json
@@ -27,8 +27,6 @@ _OWN = (
     "progress",
     "explain",
     "compare",
-    "model",
-    "configs",
     "_given",
 )
 """Options of the command that the function has not, or has as arguments of its own."""
@@ -77,9 +75,9 @@ def sweep(
     return SweepResult(document, lambda: page_of(chosen, swept))
 
 
-def _parser() -> Arguments:
+def _parser() -> CommandParser:
     """Return the parser of the command."""
-    parser = Arguments(prog="collir.sweep", allow_abbrev=False)
+    parser = CommandParser(prog="collir.sweep", allow_abbrev=False)
     command.configure(parser)
     return parser
 
@@ -97,7 +95,7 @@ def _written(options: Mapping[str, Option]) -> Iterator[str]:
     Raises:
         UsageError: the function has no such option.
     """
-    known = sorted(name for name in vars(_parser().parse_args([])) if name not in _OWN)
+    known = sorted(name for name in vars(_parser().parse_args(["MODEL"])) if name not in _OWN)
     for name, value in options.items():
         if name not in known:
             raise UsageError(f"sweep has no option '{name}', but {', '.join(known)}")

@@ -18,7 +18,7 @@ from collir.cost.programs.simulation import Simulation
 from collir.importing.traces.compared import Compared
 from collir.importing.traces.expected import expected_steps
 from collir.importing.traces.matching import matching
-from collir.importing.traces.trace import Span, TracedCollective, Work
+from collir.importing.traces.trace import KernelWork, Span, TracedCollective
 from collir.tools.trace_output import report
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -205,7 +205,7 @@ def test_a_trace_that_takes_no_time_is_reported() -> None:
     simulation = simulation_of(STEP)
     trace = traced(simulation, steps=1)
     for rank in trace.ranks:
-        rank.steps, rank.work = [], Work()
+        rank.steps, rank.work = [], KernelWork()
         rank.collectives = [replace(x, start=1.0, end=1.0, issued=1.0) for x in rank.collectives]
     compared = Compared(trace, simulation)
     assert not compared.late and not compared.gaps and report(compared)

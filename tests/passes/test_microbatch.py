@@ -20,13 +20,13 @@ import collir
 from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.instantiation import instantiate
-from collir.ir.unstaging import without_stages
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.meaning import meaning
 from collir.syntax.writer import write
+from collir.transforms.instantiation import instantiate
+from collir.transforms.stages.unstaging import without_stages
 
 PASSES = (
     *("microbatch{microbatches=2}", "microbatch{microbatches=4}", "microbatch{microbatches=8}"),

@@ -19,14 +19,14 @@ from collir.cost.programs.simulate import simulate
 from collir.cost.programs.stages import stages_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.microbatches.following import Following, NotSeparableError
-from collir.ir.microbatches.rows import BatchSize, Over, Rows
 from collir.ir.pipelines import Pipeline
-from collir.ir.unstaging import UnstagedError
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.double import module_in_double
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.meaning import meaning
+from collir.transforms.microbatches.following import Following, NotSeparableError
+from collir.transforms.microbatches.rows import BatchSize, Over, Rows
+from collir.transforms.stages.unstaging import UnstagedError
 
 LATER = (
     *("ddp", "fsdp", "megatron", "zero", "decompose,overlap", "bucket", "inline", "unroll"),

@@ -16,11 +16,11 @@ from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.operation import DistOp
 from collir.ir.ahead import is_ahead
-from collir.ir.rotation import prepare
 from collir.ir.selection import erase_other_functions
 from collir.semantics.reference.double import in_double
 from collir.semantics.validation.validate import compare_modules
 from collir.semantics.validation.verdict import Outcome
+from collir.transforms.as_run import prepare
 
 
 def machine(memory: int, port: int) -> str:

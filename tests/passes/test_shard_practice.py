@@ -17,7 +17,7 @@ import collir
 from collir.cost.model import CostModel
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.sharding.shard import sharding_of
 from collir.synthesis.sharding.solver import least_sum
 
@@ -61,7 +61,7 @@ def sharded(text: str) -> FuncOp:
 def proven(text: str) -> FuncOp:
     """Return a small function in the best layouts, and try all that no others are better."""
     (function,) = functions_of(collir.parse(text))
-    found = least_sum(sharding_of(function, Graph.build(function), CostModel()).sum)
+    found = least_sum(sharding_of(function, TensorGraph.build(function), CostModel()).sum)
     assert found.sum == pytest.approx(least_of_all(function), rel=1e-9)
     return sharded(text)
 

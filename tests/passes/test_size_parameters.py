@@ -14,7 +14,6 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.instantiation import instantiate
 from collir.ir.names import keep_names
 from collir.ir.parameters import parameters_of
 from collir.ir.verification import verify
@@ -22,6 +21,7 @@ from collir.semantics.reference.executor import memory_needed
 from collir.semantics.validation.validate import compare
 from collir.semantics.validation.verdict import Outcome
 from collir.syntax.writer import write
+from collir.transforms.instantiation import instantiate
 
 PASSES = [
     "canonicalize,cse",

@@ -29,12 +29,12 @@ from collir.search import (
     Budget,
     Coordination,
     DepthBounded,
-    Engine,
     Local,
     Options,
     Ordered,
     Problem,
     Processes,
+    SearchEngine,
     Sequential,
     StackStealing,
     Threads,
@@ -85,7 +85,7 @@ def plans(draw: st.DrawFn) -> Options:
     )
 
 
-def engines() -> st.SearchStrategy[Engine]:
+def engines() -> st.SearchStrategy[SearchEngine]:
     return st.builds(Local, st.sampled_from([1, 2, 3, 20]), st.integers(0, 999))
 
 
@@ -111,7 +111,7 @@ def shortest_walk(problem: Walks, options: Options) -> None:
 @HERE
 @given(walks(), engines(), plans())
 def test_the_shortest_walk_in_a_graph_with_circles(
-    problem: Walks, engine: Engine, options: Options
+    problem: Walks, engine: SearchEngine, options: Options
 ) -> None:
     options["engine"] = engine
     shortest_walk(problem, options)
@@ -139,7 +139,9 @@ def test_futures_remember_the_states_that_were_reached(pool: Pool) -> None:
 
 @HERE
 @given(walks(), st.integers(1, 6), engines(), plans())
-def test_the_k_shortest_walks(problem: Walks, k: int, engine: Engine, options: Options) -> None:
+def test_the_k_shortest_walks(
+    problem: Walks, k: int, engine: SearchEngine, options: Options
+) -> None:
     options["engine"] = engine
     with within():
         outcome = k_best(problem, k, **options)
@@ -161,7 +163,7 @@ def test_the_k_shortest_walks_by_processes(
 @HERE
 @given(walks(), st.integers(1, 3), st.integers(0, 6), engines(), plans())
 def test_the_k_shortest_walks_of_few_edges(
-    problem: Walks, k: int, length: int, engine: Engine, options: Options
+    problem: Walks, k: int, length: int, engine: SearchEngine, options: Options
 ) -> None:
     options["engine"], options["depth_limit"] = engine, length
     with within():
@@ -172,7 +174,7 @@ def test_the_k_shortest_walks_of_few_edges(
 @HERE
 @given(walks(costs=2), engines(), plans())
 def test_a_state_reached_at_two_costs_is_dropped_only_if_neither_is_less(
-    problem: Walks, engine: Engine, options: Options
+    problem: Walks, engine: SearchEngine, options: Options
 ) -> None:
     options["engine"] = engine
     with within():
@@ -197,7 +199,7 @@ def test_two_costs_in_processes(pool: Pool, problem: Walks, options: Options) ->
     plans(),
 )
 def test_keys_where_the_greatest_is_best(
-    items: list[tuple[int, int]], capacity: int, engine: Engine, options: Options
+    items: list[tuple[int, int]], capacity: int, engine: SearchEngine, options: Options
 ) -> None:
     values, weights = [v for v, _ in items], [w for _, w in items]
     best = plain_optimise(Knapsack(values, weights, capacity)).value

@@ -36,7 +36,7 @@ from collir.search import (
     optimise,
 )
 from collir.search.core import worker
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.engines.futures import Futures
 from collir.search.running import run
 from collir.search.running.coordinator import first_task
@@ -280,7 +280,7 @@ def test_an_executor_whose_process_dies_is_a_clear_error() -> None:
 def test_a_worker_that_is_given_a_task_tells_of_it_all_once() -> None:
     """The reports of a task add up for every size of slice."""
     for step in (1, 2, 7, None):
-        plan = Plan(Heap(100), "enumerate", fold=Nodes(), slice=step, every=0.0)
+        plan = SearchPlan(Heap(100), "enumerate", fold=Nodes(), slice=step, every=0.0)
         engine = Local(1)
         engine.start(plan)
         engine.submit(0, [(1, first_task(plan))])

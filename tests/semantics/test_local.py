@@ -40,7 +40,6 @@ from collir.dialects.local_types import RankNumberAttr
 from collir.dialects.parameters import PARAMETERS, parameters_of
 from collir.dialects.tensor import BindingsAttr
 from collir.ir.diagnostics import DiagnosticError, Sources
-from collir.ir.instantiation import instantiate
 from collir.ir.verification import verify
 from collir.localize.localize import lower_functions
 from collir.localize.writer import GroupRules
@@ -52,6 +51,7 @@ from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.targets.code.c_file import for_code
 from collir.tools.api import context
+from collir.transforms.instantiation import instantiate
 
 
 def check_module(module: ModuleOp, rng: random.Random) -> None:

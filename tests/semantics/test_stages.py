@@ -14,11 +14,11 @@ from support.programs.staged_steps import (
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.inlining import inline_calls
-from collir.ir.pipelines import write_out
-from collir.ir.unstaging import without_stages
 from collir.semantics.validation.validate import compare, compare_modules
 from collir.syntax.writer import write
+from collir.transforms.inlining import inline_calls
+from collir.transforms.stages.unstaging import without_stages
+from collir.transforms.stages.written_out import write_out
 
 NAMES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
 

@@ -23,11 +23,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.inlining import function_without_calls
-from collir.ir.instantiation import instantiate
 from collir.syntax import taken
 from collir.syntax.generic import DEEPEST
 from collir.syntax.writer import write
+from collir.transforms.inlining import function_without_calls
+from collir.transforms.instantiation import instantiate
 
 _TYPE = re.compile(r"(\w+)\[[^\]]*\](?: (?:partial|root|at)\([^)]*\))*")
 _HEAD = re.compile(r"^func @(\w+)(\([^%)]*\))?\((.*)\) -> (.*) on @(\w+) \{$", re.MULTILINE)

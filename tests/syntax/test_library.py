@@ -14,11 +14,11 @@ from support.semantics.differentiated import on_all_devices, on_one_device, wron
 import collir
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.ir.inlining import function_without_calls
 from collir.syntax.imports import LIBRARY, shipped_functions
 from collir.syntax.parsing import parse
 from collir.syntax.writer import write
 from collir.tools import collopt
+from collir.transforms.inlining import function_without_calls
 
 Numbers = NDArray[np.float64]
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from support.harness.hanging import HANG
 
-from collir.cost.calibration import problem
 from collir.dialects.machine import MachineOp
 from collir.importing.measurements import files
-from collir.importing.measurements.tables import Extent, mesh_over
-from collir.importing.values import Place
+from collir.importing.measurements.tables import LevelExtent, mesh_over
+from collir.importing.values import TextPlace
 from collir.machine import Level, Machine
 from collir.tools import calibrate_driver, collir, measure
 from collir.tools.api import parse
@@ -148,17 +147,6 @@ def test_a_file_that_is_too_large(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "more than 4 MiB" in capsys.readouterr().err
 
 
-def test_scipy_is_asked_for_before_anything_is_measured(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(problem, "import_module", missing)
-    assert collir.main(["calibrate", "@laptop", "--run"]) == 1
-    assert "error: calibration needs scipy: `pip install" in capsys.readouterr().err
-
-
 @pytest.mark.turns
 @pytest.mark.parametrize("size", [1, 2**60, 2**63 - 1])
 def test_any_size_is_a_size(capsys: pytest.CaptureFixture[str], tmp_path: Path, size: int) -> None:
@@ -175,12 +163,14 @@ def test_any_size_is_a_size(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
 
 
 def test_what_a_run_measures() -> None:
-    levels = [Extent("node", 2), Extent("gpu", 4)]
+    levels = [LevelExtent("node", 2), LevelExtent("gpu", 4)]
     machine = Machine("m", (Level("node", 2, 1e9, 1e-6), Level("gpu", 4, 1e9, 1e-6)))
     groups = measure.groups(levels)
-    assert [Extent("node", 2), Extent("gpu", 1, 4)] in [list(members) for members in groups]
+    assert [LevelExtent("node", 2), LevelExtent("gpu", 1, 4)] in [
+        list(members) for members in groups
+    ]
     for over in groups:
-        mesh = mesh_over(machine, over, Place(1))
+        mesh = mesh_over(machine, over, TextPlace(1))
         beside = [sub for sub in mesh.sub_axes if sub.axis == "beside"]
         colours: dict[int, set[tuple[int, ...]]] = {}
         for rank in range(8):
@@ -200,7 +190,7 @@ def test_a_run_on_ranks() -> None:
     kinds = {row.kind for table in measurements.tables for row in table.rows}
     assert kinds == set(measure.KINDS)
     assert {table.over for table in measurements.tables} == set(
-        measure.groups([Extent("node", 2), Extent("gpu", 2)])
+        measure.groups([LevelExtent("node", 2), LevelExtent("gpu", 2)])
     )
     done = subprocess.run(
         [sys.executable, "-m", "collir.tools.measure", "gpu:4"], capture_output=True, check=False

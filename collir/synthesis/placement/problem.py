@@ -19,7 +19,6 @@ from collir.cost.network.group import CostError
 from collir.cost.programs.collectives import collective_between
 from collir.cost.steps import seconds_sent
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.ir.inlining import function_without_calls
 from collir.ir.loops import steps_with_times
 from collir.ir.renaming import renamed_type
 from collir.layout import DistType, Mesh
@@ -27,12 +26,13 @@ from collir.layout.numbers import divisors
 from collir.layout.steps import USING
 from collir.machine import Level
 from collir.search import Problem
-from collir.synthesis.p2.matrices import Matrix, rows
 from collir.synthesis.placement.bounds import PartialPlacement, PlacementBounds, Rows
+from collir.synthesis.placement.matrices import Matrix, rows
 from collir.synthesis.placement.meshes import mesh_of_matrix
 from collir.synthesis.programs.pricing import Pricing
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.states import StatePaths
+from collir.transforms.inlining import function_without_calls
 
 SLACK = 1e-8
 """Relative slack of a bound: rounding of sums of many times, and the penalty per step of the graph

@@ -18,11 +18,10 @@ from collir.targets.reports.simulate import resource_name
 class GanttTarget(CostOptions, Target):
     """A simulation as a Gantt chart, in SVG (needs matplotlib: `pip install 'collir[plot]'`).
 
-    The chart has a lane for each stream: those of the levels of the machine, and that of a
-    device by itself. Of a loop, the steps of the first two iterations and of the last are drawn.
-    Steps on the critical path have a black edge, the others a white edge; a short step is named by
-    its result, and a task by its microbatch. Below are the used share of each port, link and
-    interconnect, if something is sent, and the memory that a device holds.
+    The chart has a lane for each stream: those of the levels of the machine, and that of a device
+    by itself. Of a loop, the first two iterations and the last are drawn. Steps on the critical
+    path have a black edge. Below are the used share of each port, link and interconnect, and the
+    memory that a device holds.
     """
 
     name = "gantt"
@@ -41,12 +40,12 @@ def charts(simulations: list[Simulation]) -> str:
     if not simulations:
         raise DiagnosticError(Diagnostic("there is no function with steps that take time to draw"))
     try:
-        from collir.targets.reports.plots import Timeline, timelines
+        from collir.targets.reports.plots import TimeChart, timelines
     except ImportError as error:
         message = "a chart needs matplotlib: install it with `pip install 'collir[plot]'`"
         raise DiagnosticError(Diagnostic(message)) from error
 
-    def timeline(simulation: Simulation) -> Timeline:
+    def timeline(simulation: Simulation) -> TimeChart:
         bars, lanes = bars_of(simulation)
         busiest = sorted(simulation.busy, key=lambda x: -simulation.busy[x])[:_MOST_CURVES]
         shares = {
@@ -59,7 +58,7 @@ def charts(simulations: list[Simulation]) -> str:
         }
         if len(memory) > _MOST_CURVES:
             memory = {"the fullest": simulation.memory}
-        return Timeline(title_of(simulation), simulation.time, lanes, bars, shares, memory)
+        return TimeChart(title_of(simulation), simulation.time, lanes, bars, shares, memory)
 
     return timelines([timeline(simulation) for simulation in simulations])
 

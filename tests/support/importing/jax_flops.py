@@ -12,7 +12,7 @@ from support.importing.products import products
 
 import collir
 from collir.importing.models.imported import program_of
-from collir.importing.models.jax_functions import Arguments, traced_function
+from collir.importing.models.jax_functions import JaxArguments, traced_function
 from collir.importing.models.repeats import repeated
 from collir.importing.models.sizes import with_sizes
 from collir.ir.functions import functions_of
@@ -23,7 +23,7 @@ _PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 def counted_by_xla(function: Callable[..., Any], args: Sequence[Any]) -> float:
     """Return the operations of products of a function, on all devices: as XLA's cost analysis
     counts each of them, and those of a loop as often as it runs."""
-    given = Arguments(function, args)
+    given = JaxArguments(function, args)
     return _of_jaxpr(jax.make_jaxpr(given.calling(function))(*given.arrays).jaxpr)
 
 
@@ -60,7 +60,7 @@ def in_program(
     function: Callable[..., Any], args: Sequence[Any], axes: dict[str, int] | None = None
 ) -> float:
     """Return the operations of products in the imported program of a function."""
-    graph = traced_function(function, Arguments(function, args)).graph
+    graph = traced_function(function, JaxArguments(function, args)).graph
     program = program_of(graph, "", False, "", repeated)[0]
     head = HEAD if axes is None else on(axes)
     read = collir.parse(head + with_sizes(program.text("m"), program.layers))

@@ -12,9 +12,9 @@ import numpy as np
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.importing.models.graph import Graph, Input
+from collir.importing.models.graph import ModelGraph, ModelInput
 from collir.importing.models.imported import program_of
-from collir.importing.models.jax_functions import Arguments, traced_function
+from collir.importing.models.jax_functions import JaxArguments, traced_function
 from collir.importing.models.program import Written
 from collir.importing.models.repeats import repeated
 from collir.importing.models.sizes import with_sizes
@@ -90,7 +90,7 @@ def _compared(
     function: Callable[..., Any], args: Any, form: str, axes: Mapping[str, int] | None
 ) -> Compared:
     first = HEAD if axes is None else on(axes)
-    given = Arguments(function, args)
+    given = JaxArguments(function, args)
     graph = _of_text(function, given, form) if form else traced_function(function, given).graph
     program = program_of(graph, "", False, "", repeated)[0]
     arrays = [x for x in jax.tree.leaves(args) if hasattr(x, "dtype") or type(x) in (int, float)]
@@ -123,7 +123,7 @@ def _compared(
     return Compared(program, results, errors)
 
 
-def _of_text(function: Callable[..., Any], given: Arguments, form: str) -> Graph:
+def _of_text(function: Callable[..., Any], given: JaxArguments, form: str) -> ModelGraph:
     """Return a function as a graph, by its StableHLO."""
     lowered = jax.jit(given.calling(function)).lower(*given.arrays)
     text = lowered.as_text(debug_info=True)
@@ -133,7 +133,7 @@ def _of_text(function: Callable[..., Any], given: Arguments, form: str) -> Graph
     module = read(text, "own.mlir")
     main = module.functions["main"]
     inputs = [
-        Input("", shaped(x.type, x.name), leaf.path, leaf.kind)
+        ModelInput("", shaped(x.type, x.name), leaf.path, leaf.kind)
         for x, leaf in zip(main.body.takes, given.leaves, strict=True)
     ]
     found = graph_of(module, main, inputs, lambda sharding, rank: ())

@@ -8,12 +8,12 @@ from support.programs.two_axes import program
 from collir.cost.programs.simulation import Simulation
 from collir.importing.traces.expected import expected_steps
 from collir.importing.traces.trace import (
-    Product,
     RankTrace,
     Span,
-    Times,
+    TimeIntervals,
     Trace,
     TracedCollective,
+    TracedProduct,
 )
 
 STEP = program(2, "step")
@@ -50,7 +50,7 @@ def traced(
             for step in expected_steps(simulation, rank):
                 start, end = begin + most + step.start, begin + most + step.end
                 if not step.step.sent:
-                    product = Product(step.operations, "") if step.operations else None
+                    product = TracedProduct(step.operations, "") if step.operations else None
                     made.work.add(step.kind, start, end, product)
                     continue
                 came = start - (most - late.get(rank, 0.0)) * first
@@ -67,7 +67,7 @@ def traced(
     return Trace("a test", found, mesh.devices)
 
 
-def union(times: Times) -> list[tuple[float, float]]:
+def union(times: TimeIntervals) -> list[tuple[float, float]]:
     """Return parts of time as pairs."""
     return [*zip(times.start.tolist(), times.end.tolist(), strict=True)]
 
@@ -83,6 +83,6 @@ def plain_union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return made
 
 
-def times_of(spans: list[tuple[float, float]]) -> Times:
+def times_of(spans: list[tuple[float, float]]) -> TimeIntervals:
     """Return spans as times."""
-    return Times.of(np.array([a for a, _ in spans]), np.array([b for _, b in spans]))
+    return TimeIntervals.of(np.array([a for a, _ in spans]), np.array([b for _, b in spans]))

@@ -30,7 +30,6 @@ from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAtt
 from collir.ir.ahead import drop_misplaced
 from collir.ir.builders import machine_op, mesh_op
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of, set_parameters
 from collir.layout import (
     Axis,
@@ -51,6 +50,7 @@ from collir.layout.sizes import Size, size_with
 from collir.layout.steps import AHEAD, ArgumentKind
 from collir.layout.types import with_sizes
 from collir.machine import Device, DeviceKind, Fabric, Level, Machine
+from collir.transforms.instantiation import instantiate
 
 T = TypeVar("T")
 

@@ -14,11 +14,11 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.dialects.tensor import dist_type
-from collir.ir.differentiation import gradient_function, gradients_as_calls
 from collir.ir.functions import functions_of
-from collir.ir.instantiation import instantiate
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.double import in_double
+from collir.transforms.gradients.differentiation import gradient_function, gradients_as_calls
+from collir.transforms.instantiation import instantiate
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "examples" / "models"

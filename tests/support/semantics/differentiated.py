@@ -7,12 +7,12 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.differentiation import gradient_function, gradients_as_calls
 from collir.layout import DType
 from collir.semantics.reference.buffers import distribute
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.meaning import meaning
+from collir.transforms.gradients.differentiation import gradient_function, gradients_as_calls
 
 
 def inputs_of(function: FuncOp, seed: int) -> list[Array]:

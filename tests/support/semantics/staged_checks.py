@@ -9,13 +9,13 @@ from xdsl.dialects.builtin import ModuleOp
 import collir
 from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.tensor import dist_type
-from collir.ir.unstaging import UnstagedError, without_stages
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.double import module_in_double
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.meaning import meaning
 from collir.syntax.writer import write
+from collir.transforms.stages.unstaging import UnstagedError, without_stages
 
 
 def inputs_of(module: ModuleOp, rng: np.random.Generator) -> list[Array]:

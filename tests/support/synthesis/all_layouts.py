@@ -10,12 +10,12 @@ from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
 from collir.layout import DistType
-from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
+from collir.synthesis.propagation.graph import Layout, Relation, Tensor, TensorGraph
 from collir.synthesis.propagation.moves import Moves
 from collir.synthesis.propagation.rewrite import with_layout
-from collir.synthesis.propagation.work import Work
+from collir.synthesis.propagation.work import DeviceWork
 from collir.synthesis.sharding.factors import Costs
-from collir.synthesis.sharding.ways import Way, Ways
+from collir.synthesis.sharding.ways import StepWay, Ways
 
 MOST = 10_000_000
 """The most combinations of ways that are tried."""
@@ -64,9 +64,9 @@ class _Asked(NamedTuple):
 
 class _All:
     def __init__(self, function: FuncOp):
-        self.graph = Graph.build(function)
+        self.graph = TensorGraph.build(function)
         mesh = self.graph.mesh
-        self.work = Work(function, mesh)
+        self.work = DeviceWork(function, mesh)
         self.moves = Moves(mesh, CostModel())
         self.ways = Ways(mesh, self.work, self.moves.seconds)
         self.steps = [relation for relation in self.graph.relations if relation.op is not None]
@@ -104,7 +104,7 @@ class _All:
             total += self._table(part, listed)
         return float(total.min())
 
-    def _table(self, part: Sequence[Tensor], listed: Sequence[Sequence[Way]]) -> Costs:
+    def _table(self, part: Sequence[Tensor], listed: Sequence[Sequence[StepWay]]) -> Costs:
         """Return the least times in which some tensors are brought where steps need them, for each
         combination of ways; ways of a step that ask the same of the tensors are one."""
         kinds: list[dict[_Asked, int]] = []
@@ -119,7 +119,7 @@ class _All:
                 table = table.take(chosen, axis=number)
         return table
 
-    def _asked(self, part: Sequence[Tensor], relation: Relation, way: Way) -> "_Asked":
+    def _asked(self, part: Sequence[Tensor], relation: Relation, way: StepWay) -> "_Asked":
         """Return what a step asks of some tensors if it runs in a way."""
         needs = frozenset(
             (tensor, there, float(relation.times))

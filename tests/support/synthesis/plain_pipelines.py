@@ -22,14 +22,14 @@ from collir.dialects.coll import OPERATIONS
 from collir.layout import Dim, DistType, DType, Mesh, Reduction, at_root
 from collir.machine import Level, Machine
 from collir.synthesis.programs.states import StatePaths
-from collir.synthesis.programs.steps import Step
+from collir.synthesis.programs.steps import CollectiveStep
 
 
 @dataclass(frozen=True)
 class Way:
     """A path: the steps of a program, and the costs of the steps that send."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[CollectiveStep, ...]
     costs: tuple[StepCost, ...]
 
 

@@ -23,7 +23,6 @@ from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import place_of
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import functions_of
-from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Buffers
@@ -34,6 +33,7 @@ from collir.targets.code.mpi_file import emit_c
 from collir.targets.code.mpi_harness import emit_harness
 from collir.targets.code.nccl_main import averages_round
 from collir.tools.mpi_run import compile_c, mpiexec
+from collir.transforms.instantiation import instantiate
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 

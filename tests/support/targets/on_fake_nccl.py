@@ -23,7 +23,6 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.inlining import function_without_calls
 from collir.layout import DistType, Mesh
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Buffers
@@ -34,6 +33,7 @@ from collir.targets.code.nccl_file import NcclFile
 from collir.targets.code.nccl_main import averages_round
 from collir.targets.code.nccl_text import CUDA_TYPES
 from collir.tools.mpi_run import find, mpiexec
+from collir.transforms.inlining import function_without_calls
 
 FAKE = Path(__file__).parent / "fake_nccl"
 STRICT = ("-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Werror")

@@ -13,7 +13,6 @@ import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.builders import FunctionBuilder
-from collir.ir.instantiation import instantiate
 from collir.layout import DistType, DType
 from collir.semantics.reference.buffers import NUMPY, distribute
 from collir.semantics.reference.collectives import Buffers
@@ -21,6 +20,7 @@ from collir.semantics.reference.double import module_in_double
 from collir.semantics.reference.executor import execute
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.tools.processes import Call, Outcome
+from collir.transforms.instantiation import instantiate
 
 SIZES: dict[str, dict[str, int]] = {
     **SMALL,

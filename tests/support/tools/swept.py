@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collir.synthesis.sweeping.configuration import Configuration
-from collir.synthesis.sweeping.groups import Estimate
-from collir.synthesis.sweeping.space import Space
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
+from collir.synthesis.sweeping.space import ConfigurationSpace
 from collir.tools.machine import preset
 from collir.tools.sweep_model import Model
 
@@ -33,19 +33,19 @@ PERCEPTRON = Subject(Path(__file__).with_suffix(".coll"), {})
 """A small step: a sweep takes a tenth of the time of one of a GPT."""
 
 
-def space_of(model: Model, devices: int) -> Space:
+def space_of(model: Model, devices: int) -> ConfigurationSpace:
     """Return all configurations of a model on so many devices, with at most two chunks."""
     return replace(model.step.space(model.machine, (devices,)), chunks=(2,))
 
 
 def estimates_of(
     model: Model, configurations: Iterable[Configuration], workers: int = 1
-) -> list[tuple[Configuration, Estimate]]:
+) -> list[tuple[Configuration, ConfigurationEstimate]]:
     """Return the estimates of configurations that are possible."""
     found = model.estimator(workers).estimates(configurations)
-    return [(c, estimate) for c, estimate in found if isinstance(estimate, Estimate)]
+    return [(c, estimate) for c, estimate in found if isinstance(estimate, ConfigurationEstimate)]
 
 
-def all_of(*spaces: Space) -> list[Configuration]:
+def all_of(*spaces: ConfigurationSpace) -> list[Configuration]:
     """Return the configurations of spaces."""
     return [c for space in spaces for c in space.configurations(Counter())]

@@ -1,5 +1,5 @@
-"""Layouts by the amounts of data alone: folds in any order, and plans beside those that D-Rec is
-said to make, and beside those of an exact search by the same amounts."""
+"""Layouts by the amounts of data alone: folds in any order, and plans beside those of an exact
+search by the same amounts."""
 
 import random
 from collections.abc import Sequence
@@ -18,15 +18,14 @@ from support.semantics.single_device import single_device
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.synthesis.propagation.graph import Graph, Relation
+from collir.synthesis.propagation.graph import Relation, TensorGraph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding.descent.descent import Descent
-from collir.synthesis.sharding.descent.parts import Dimension, Parts
+from collir.synthesis.sharding.descent.parts import Dimension, JoinedTensors
 from collir.synthesis.sharding.descent.states import States
 from collir.synthesis.sharding.descent.votes import Votes, add, votes_of
 from collir.synthesis.sharding.solver import least_sum
 from collir.synthesis.sharding.symbolic.amounts import by_amounts, sent_bytes
-from collir.synthesis.sharding.symbolic.d_rec import d_rec
 
 MODELS = ("mlp", "switch", "vit", "bert")
 QUICK = ("mlp", "switch")
@@ -43,20 +42,20 @@ def _function(text: str) -> FuncOp:
     return function
 
 
-def _random(rng: random.Random) -> tuple[FuncOp, Graph]:
+def _random(rng: random.Random) -> tuple[FuncOp, TensorGraph]:
     """Return a random function without weights of axes, and its graph."""
     module = None
     while module is None:
         module = random_auto(rng, weights=0.0)
     (function,) = functions_of(module)
-    return function, Graph.build(function)
+    return function, TensorGraph.build(function)
 
 
 @cache
-def _model(name: str) -> tuple[FuncOp, Graph]:
+def _model(name: str) -> tuple[FuncOp, TensorGraph]:
     """Return the training step of an example, of a single device, and its graph."""
-    module, made = single_device(page(name)), list[tuple[FuncOp, Graph]]()
-    lay_out(module, lambda f, closed: made.append((f, Graph.build(f, closed))), callees=False)
+    module, made = single_device(page(name)), list[tuple[FuncOp, TensorGraph]]()
+    lay_out(module, lambda f, closed: made.append((f, TensorGraph.build(f, closed))), callees=False)
     (step,) = made
     return step
 
@@ -65,65 +64,14 @@ def _some(quick: Sequence[str]) -> list[object]:
     return [pytest.param(x, marks=[] if x in quick else [pytest.mark.slow]) for x in MODELS]
 
 
-# --- D-Rec ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("sizes", "cuts"),
-    [
-        ((256, 512, 512), "iij"),
-        ((256, 25088, 4096), "kkk"),
-        ((256, 4096, 4096), "jkj"),
-        ((256, 9216, 4096), "kkj"),
-        ((32768, 768, 3072), "iii"),
-        ((16384, 12288, 49152), "iji"),
-    ],
-)
-def test_a_product_is_cut_as_d_rec_does(sizes: tuple[int, int, int], cuts: str) -> None:
-    i, k, j = sizes
-    graph, levels = d_rec(
-        _function(f"""
-func @f(%a: f32[{i}, {k}], %b: f32[{k}, {j}]) -> f32[{i}, {j}] on @m auto {{
-  %0 = einsum "i k, k j -> i j" %a, %b
-  return %0
-}}""")
-    )
-    places = levels[-1].places[graph.relations[0]]
-    assert "".join(places[axis] for axis in reversed(graph.mesh.by_name)) == cuts
-
-
-def test_a_network_is_cut_as_d_rec_does() -> None:
-    """The first product of the MLP of the published check has the strategy ((4, 2), (1, 2)), that
-    is I, K, I."""
-    graph, levels = d_rec(
-        _function("""
-func @f(%a: f32[256, 784], %u: f32[784, 512], %v: f32[512, 512], %w: f32[512, 1])
-    -> f32[256, 1] on @m auto {
-  %0 = einsum "i k, k j -> i j" %a, %u
-  %1 = relu %0
-  %2 = einsum "i k, k j -> i j" %1, %v
-  %3 = relu %2
-  %4 = einsum "i k, k j -> i j" %3, %w
-  return %4
-}""")
-    )
-    first, sharding = graph.relations[0], levels[0].sharding
-    costs = {i: w.seconds for w in sharding.ways[sharding.variable_of[first]] for i in w.axes}
-    assert {i: cost / 4 for i, cost in costs.items()} == {"i": 50_176, "j": 100_352, "k": 65_536}
-    cuts = [levels[-1].places[first][axis] for axis in reversed(graph.mesh.by_name)]
-    assert cuts == ["i", "k", "i"]
-    blocks = {index: 2 ** cuts.count(index) for index in "ijk"}
-    assert [[blocks[i] for i in over] for over in ("ik", "kj")] == [[4, 2], [2, 1]]
-
-
 # --- folds ----------------------------------------------------------------------------------------
 
 
-def _descent(function: FuncOp, graph: Graph) -> Descent:
+def _descent(function: FuncOp, graph: TensorGraph) -> Descent:
     return Descent(graph, by_amounts(function, graph), list(graph.mesh.by_name))
 
 
-def _plan(function: FuncOp, graph: Graph) -> list[object]:
+def _plan(function: FuncOp, graph: TensorGraph) -> list[object]:
     """Return the layouts of all tensors, and the ways of all steps in the order of the program."""
     descent = _descent(function, graph)
     values, sharding = descent.run(), descent.sharding
@@ -132,7 +80,7 @@ def _plan(function: FuncOp, graph: Graph) -> list[object]:
     return [*(sharding.layout(values, tensor) for tensor in graph.tensors), *ways]
 
 
-def _check_order(rng: random.Random, function: FuncOp, graph: Graph) -> None:
+def _check_order(rng: random.Random, function: FuncOp, graph: TensorGraph) -> None:
     """Check that a plan does not depend on the order of the steps."""
     relations = rng.sample(graph.relations, len(graph.relations))
     assert _plan(function, replace(graph, relations=relations)) == _plan(function, graph)
@@ -160,7 +108,7 @@ func @f(%a: f32[64, 64]) -> (f32[64, 64], f32[64, 64]) on @m auto {
   %3 = exp %0
   return %2, %3
 }""")
-    graph = Graph.build(function)
+    graph = TensorGraph.build(function)
     plans = {
         str(_plan(function, replace(graph, relations=[*relations])))
         for relations in permutations(graph.relations)
@@ -176,16 +124,16 @@ def _pieces(rng: random.Random, count: int) -> list[list[int]]:
     return pieces
 
 
-def _joined(relations: Sequence[Relation], by_index: bool) -> Parts:
+def _joined(relations: Sequence[Relation], by_index: bool) -> JoinedTensors:
     """Return the parts of some steps."""
-    parts = Parts()
+    parts = JoinedTensors()
     for relation in relations:
         (parts.add_indices if by_index else parts.add)(relation)
     return parts
 
 
-def _merged(pieces: Sequence[Parts]) -> Parts:
-    merged = Parts()
+def _merged(pieces: Sequence[JoinedTensors]) -> JoinedTensors:
+    merged = JoinedTensors()
     for piece in pieces:
         merged.merge(piece)
     return merged
@@ -295,7 +243,7 @@ def test_mixed_states_cost_no_more_than_either(rng: random.Random) -> None:
     assert descent.cost(descent.mixed(mixed, other)) == descent.cost(mixed)
 
 
-def _checked(function: FuncOp, graph: Graph) -> tuple[float, float]:
+def _checked(function: FuncOp, graph: TensorGraph) -> tuple[float, float]:
     """Return the bytes that a plan sends, and the least by an exact search."""
     descent = _descent(function, graph)
     found = least_sum(descent.whole, 20.0)
@@ -325,7 +273,7 @@ func @f(%a: f32[8@z, 8, 8]) -> f32[8, 8, 8] on @m auto {
   %0 = relu %a
   return %0
 }""")
-    descent = _descent(function, graph := Graph.build(function))
+    descent = _descent(function, graph := TensorGraph.build(function))
     assert sent_bytes(graph, descent.sharding, descent.run()) == 0
 
 
