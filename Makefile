@@ -53,7 +53,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 bench: $(STAMP)
-	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/strategies.py
 	$(BIN)/python benchmarks/pipelines.py --machines 40
 	$(BIN)/python benchmarks/simulate.py

@@ -160,8 +160,8 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 def times() -> str:
     """Return the CPU seconds of the published search, and of the interpreter on a sample."""
-    sys.path.insert(0, str(ROOT / "tests" / "support"))
-    from plain_distir import Program, simulate
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.cost.plain_distir import Program, simulate
 
     plans = [plan for model in SIZES for plan in grid(model, DEVICES)]
     sample = plans[::ONE_IN]

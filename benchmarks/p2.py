@@ -30,7 +30,7 @@ from collir.layout import Axis, Dim, DistType, DType, Mesh, Reduction
 from collir.syntax.reader import read
 from collir.synthesis.p2 import candidates, lower
 from collir.synthesis.p2 import enumerate as enumeration
-from collir.synthesis.p2.candidates import Candidate, p2_candidates
+from collir.synthesis.p2.candidates import StepSequence, p2_candidates
 from collir.synthesis.p2.enumerate import programs
 from collir.synthesis.p2.matrices import Matrix
 from collir.synthesis.placement.meshes import mesh_of_matrix
@@ -134,7 +134,7 @@ class Predicted:
 
     measured: Published
     flat: float
-    found: list[Candidate]
+    found: list[StepSequence]
 
     @property
     def best(self) -> float:

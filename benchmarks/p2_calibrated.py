@@ -15,7 +15,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost
 from collir.cost.network.group import Group
 from collir.machine import Machine
-from collir.synthesis.p2.candidates import Candidate, p2_candidates
+from collir.synthesis.p2.candidates import StepSequence, p2_candidates
 
 MODEL = CostModel("p2")
 
@@ -82,7 +82,7 @@ def programs(collective: Collective, steps: int) -> Programs:
     )
 
 
-def _is_flat(candidate: Candidate, collective: Collective) -> bool:
+def _is_flat(candidate: StepSequence, collective: Collective) -> bool:
     (first, *rest) = (step.collective for step in candidate.costs)
     return not rest and first.kind == "all_reduce" and set(first.axes) == set(collective.axes)
 

@@ -19,13 +19,13 @@ from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp, mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.ir.sizes import largest_dimension, resize
 from collir.machine import Device
 from collir.semantics.reference.buffers import NUMPY, distribute, random_tensor
 from collir.synthesis.programs.fixed import STRATEGIES
 from collir.targets.reports.text import bytes_text, seconds_text, table
 from collir.tools.machine import preset
 from collir.tools.mpi_run import run
+from collir.transforms.smaller import largest_dimension, resize
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "sync_gradients.coll"
 SIZES = (1 << 8, 1 << 14, 1 << 18, 1 << 21)

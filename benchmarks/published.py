@@ -29,7 +29,7 @@ from collir.dialects.machine import MachineOp
 from collir.ir.diagnostics import DiagnosticError
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
-from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
 from collir.tools.api import parse
 from collir.tools.sweep_model import Model, busiest
 from collir.tools.sweep_search import Sweep, bound_of, memory_margin
@@ -200,7 +200,8 @@ def best_of(model: Model, devices: int) -> tuple[Configuration, float, float, Sp
     entries = [
         (c, e)
         for c, e in found
-        if isinstance(e, Estimate) and e.memory <= MEMORY * (1 + memory_margin(c, data))
+        if isinstance(e, ConfigurationEstimate)
+        and e.memory <= MEMORY * (1 + memory_margin(c, data))
     ]
     entries.sort(key=lambda entry: bound_of(*entry))
     problem = Sweep(model, entries, MEMORY)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from generate import every_rule, training, two_levels
-from messages import Network, groups, time_of
 from predict import predictions
+from support.cost.messages import Network, groups, time_of
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 from xdsl.printer import Printer

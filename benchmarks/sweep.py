@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from collir import search
-from collir.synthesis.sweeping.estimates import Kind, Rows, kind_of
-from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.estimates import ProgramKind, Rows, kind_of
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
 from collir.synthesis.sweeping.ingredients import Costs
 from collir.tools.machine import preset
 from collir.tools.sweep_model import Model
@@ -68,7 +68,7 @@ def main() -> None:
         known: list[Costs | str] = []
         compile_kinds = estimator.costs
 
-        def costs(asked: Sequence[tuple[Kind, Rows]]) -> Iterable[Costs | str]:
+        def costs(asked: Sequence[tuple[ProgramKind, Rows]]) -> Iterable[Costs | str]:
             known.extend([] if known else compile_kinds(asked))  # noqa: B023 - called here alone
             return known  # noqa: B023
 
@@ -81,7 +81,8 @@ def main() -> None:
         entries = [
             (c, e)
             for c, e in first
-            if isinstance(e, Estimate) and e.memory <= MEMORY * (1 + memory_margin(c, step.data[0]))
+            if isinstance(e, ConfigurationEstimate)
+            and e.memory <= MEMORY * (1 + memory_margin(c, step.data[0]))
         ]
         entries.sort(key=lambda entry: bound_of(*entry))
         start = time.perf_counter()

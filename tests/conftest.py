@@ -12,8 +12,8 @@ from typing import Any
 
 import hypothesis
 import pytest
-import seeds
-from lit_files import RunError, faults, run_lines, run_piped
+from support.harness import seeds
+from support.harness.lit_files import RunError, faults, run_lines, run_piped
 
 from collir.tools.mpi_run import SHARING
 
@@ -21,6 +21,9 @@ os.environ |= SHARING | os.environ  # most tests start more ranks than there are
 
 # Many tests start new processes of Python: only the first compiles the package, whatever is set.
 sys.dont_write_bytecode = False
+os.environ["PYTHONPATH"] = os.pathsep.join(  # those of tests/support import their modules
+    [*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parent)]
+)
 os.environ["COLLIR_CACHE"] = ""  # each test compiles what it sweeps
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -20,6 +20,7 @@ ORDER = [
     "dialects",
     "ir",
     "syntax",
+    "transforms",
     "localize",
     ("cost", "semantics", "search"),
     ("synthesis", "problems"),
@@ -37,11 +38,10 @@ def level(package: str) -> int:
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    """Yield (package, file) of all our code; the passes live beside the package."""
+    """Yield (package, file) of all our code."""
     for folder in (ROOT / "collir").iterdir():
-        if folder.is_dir() and folder.name not in ("__pycache__", "passes"):
+        if folder.is_dir() and folder.name != "__pycache__":
             yield from ((folder.name, path) for path in folder.rglob("*.py"))
-    yield from (("passes", path) for path in (ROOT / "passes").rglob("*.py"))
 
 
 def named_imports(path: Path) -> Iterator[tuple[str, str]]:
@@ -78,7 +78,7 @@ def module_graph() -> dict[str, set[str]]:
     """Return the imports of every module of collir, imports inside functions included."""
     modules = {"__init__": ROOT / "collir" / "__init__.py"}
     for package, path in files():
-        base = ROOT / "passes" if package == "passes" else ROOT / "collir" / package
+        base = ROOT / "collir" / package
         inside = path.relative_to(base).with_suffix("").parts
         name = ".".join((package, *(part for part in inside if part != "__init__")))
         modules[name] = path
@@ -167,7 +167,7 @@ def test_problems_know_nothing_of_collectives() -> None:
 
 
 def test_passes_cannot_be_imported_twice() -> None:
-    source = (ROOT / "passes" / "__init__.py").read_text(encoding="utf-8")
+    source = (ROOT / "collir" / "passes" / "__init__.py").read_text(encoding="utf-8")
     with pytest.raises(ImportError, match=r"import collir\.passes"):
         exec(compile(source, "passes/__init__.py", "exec"), {"__name__": "passes"})
 
@@ -179,7 +179,7 @@ RATES = re.compile(
 
 
 def test_passes_and_searches_read_no_rates_of_a_device() -> None:
-    for folder in ("collir/synthesis", "passes"):
+    for folder in ("collir/synthesis", "collir/passes"):
         for path in (ROOT / folder).rglob("*.py"):
             named = {match[0] for match in RATES.finditer(path.read_text(encoding="utf-8"))}
             assert not named, f"{path.relative_to(ROOT)} reads {', '.join(sorted(named))}"
@@ -187,9 +187,7 @@ def test_passes_and_searches_read_no_rates_of_a_device() -> None:
 
 def test_types_are_checked_without_torch() -> None:
     # The check runs before torch is installed; where it is installed, nothing else would notice.
-    for path in (
-        file for folder in ("collir", "passes", "tests") for file in ROOT.glob(f"{folder}/**/*.py")
-    ):
+    for path in (file for folder in ("collir", "tests") for file in ROOT.glob(f"{folder}/**/*.py")):
         text = path.read_text(encoding="utf-8")
         if (
             "import torch" in text

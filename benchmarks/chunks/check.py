@@ -26,9 +26,9 @@ from collir.importing.algorithms.msccl_xml import MscclFile, read_msccl_xml
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, Machine
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from chunk_programs import PROGRAMS, results, wanted, with_fault
+from support.algorithms.chunk_programs import PROGRAMS, results, wanted, with_fault
 
 KEYS = ("ring", "halving_doubling", "hierarchical", "direct")
 PEER = {("ring", 64): 9.4, ("ring", 128): 95.1, ("halving_doubling", 64): 35.4}

@@ -25,8 +25,8 @@ from collir.cost.calibration.device.calibration import calibrate_device, median_
 from collir.cost.calibration.device.times import parse_times
 from collir.cost.programs.simulate import simulate
 from collir.dialects.machine import DeviceAttr
-from collir.ir.instantiation import instantiate
 from collir.syntax.writer import device_text
+from collir.transforms.instantiation import instantiate
 
 PAGES = Path(__file__).parents[2] / "examples" / "models"
 

@@ -16,16 +16,16 @@ from pathlib import Path
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import jax
-import jax_meshes
-import jax_models as plain
-from jax_flops import counted_by_xla, in_program
-from jax_gradients import compared
+from support.importing import jax_meshes
+from support.importing import jax_models as plain
+from support.importing.jax_flops import counted_by_xla, in_program
+from support.importing.jax_gradients import compared
 
 import collir
-from collir.importing.models.jax_functions import Arguments
+from collir.importing.models.jax_functions import JaxArguments
 
 
 def row(name: str) -> str:
@@ -33,7 +33,7 @@ def row(name: str) -> str:
     on_mesh = name in jax_meshes.MODELS
     function, args = (jax_meshes.MODELS if on_mesh else plain.MODELS)[name]()
     axes = {"data": 2, "model": 4} if on_mesh else None
-    given = Arguments(function, args)
+    given = JaxArguments(function, args)
     start = time.perf_counter()
     closed = jax.make_jaxpr(given.calling(function))(*given.arrays)
     middle = time.perf_counter()

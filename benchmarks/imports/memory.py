@@ -12,11 +12,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
-from architectures import small  # noqa: E402
+from support.importing.architectures import small  # noqa: E402
 from torch.distributed._tools.mem_tracker import MemTracker  # noqa: E402
 
 import collir  # noqa: E402

@@ -14,13 +14,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
-from architectures import ALL, small  # noqa: E402
-from torch_flops import counted_by_torch, in_program  # noqa: E402
-from torch_gradients import compared  # noqa: E402
+from support.importing.architectures import ALL, small  # noqa: E402
+from support.importing.torch_flops import counted_by_torch, in_program  # noqa: E402
+from support.importing.torch_gradients import compared  # noqa: E402
 
 from collir.importing.models.export import exported  # noqa: E402
 from collir.importing.models.hugging_face import model_of, set_experts  # noqa: E402

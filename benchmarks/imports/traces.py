@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from large_traces import large_json, large_table, step
-from trace_jobs import flight_recorder, write_nsys
+from support.importing.large_traces import large_json, large_table, step
+from support.importing.trace_jobs import flight_recorder, write_nsys
 
 from collir.importing.traces.files import read_traces
 

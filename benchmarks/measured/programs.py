@@ -23,9 +23,9 @@ from collir.dialects.machine import MachineOp, mesh_of, meshes_remembered
 from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.ir.rotation import as_run
 from collir.layout import DType
 from collir.machine import Device, Machine
+from collir.transforms.as_run import as_run
 
 FOLDER = Path(__file__).parents[1] / "models" / "training"
 PADDED = 128

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 import collir
-from collir.ir.instantiation import instantiate
+from collir.transforms.instantiation import instantiate
 
 HERE = Path(__file__).parent
 PAGES = HERE.parents[1] / "examples" / "models"

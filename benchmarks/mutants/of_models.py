@@ -135,7 +135,7 @@ plant(
 
 plant(
     "gradients",
-    "ir/reverse.py",
+    "transforms/gradients/reverse.py",
     LOOPS,
     (
         "a second part takes the place of the first",
@@ -165,7 +165,7 @@ plant(
 )
 plant(
     "gradients",
-    "ir/differentiation.py",
+    "transforms/gradients/differentiation.py",
     LOOPS,
     (
         "gradients with respect to other arguments are those of the first call",
@@ -188,7 +188,7 @@ plant(
 
 plant(
     "rings",
-    "ir/attention.py",
+    "transforms/ring_attention/attention.py",
     RINGS,
     (
         "queries and keys change places",
@@ -208,7 +208,7 @@ plant(
 )
 plant(
     "rings",
-    "ir/ring_block.py",
+    "transforms/ring_attention/block.py",
     RINGS,
     (
         "the running sum is not scaled down",
@@ -228,7 +228,7 @@ plant(
 )
 plant(
     "rings",
-    "ir/ring.py",
+    "transforms/ring_attention/ring.py",
     RINGS,
     (
         "the last block has the number of the one before",
@@ -300,7 +300,7 @@ ROTATED = ("tests/filecheck/passes/rotate", "tests/semantics/test_loops.py")
 
 plant(
     "calls",
-    "ir/any_size.py",
+    "transforms/any_size.py",
     ANY_SIZE,
     (
         "the smallest bounds are kept",
@@ -360,7 +360,7 @@ plant(
 )
 plant(
     "calls",
-    "ir/rotation.py",
+    "transforms/loops/rotation.py",
     ROTATED,
     (
         "the last iteration of a reverse loop is at the end of a stack",
@@ -375,7 +375,7 @@ plant(
 )
 plant(
     "gradients",
-    "ir/terms.py",
+    "transforms/terms.py",
     GRADIENTS,
     (
         "repeated dimensions are summed at the places of the larger shape",

@@ -14,9 +14,9 @@ from pathlib import Path
 import collir
 from collir.targets.reports.page.target import Shown, page
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from browser import CHROMIUM
+from support.harness.browser import CHROMIUM
 
 HEAD = """machine @box {
   device { compute f32 = 10 TFLOP/s; memory = 40 GB @ 1 TB/s }

@@ -12,7 +12,7 @@ from sequential import compiled, written
 
 from collir.problems import graphs
 from collir.problems.clique import MaxClique
-from collir.problems.graphs import Graph
+from collir.problems.graphs import UndirectedGraph
 from collir.search import Threads, optimise
 
 AIM = 1.5
@@ -33,7 +33,7 @@ def figures() -> Iterator[Figure]:
             yield _against(program, graph)
 
 
-def _against(program: Path, graph: Graph) -> Figure:
+def _against(program: Path, graph: UndirectedGraph) -> Figure:
     problem, engine = MaxClique(graph, kernel=True), Threads(2)
     graph_text = written(problem)
     runs: list[tuple[float, float, int]] = []

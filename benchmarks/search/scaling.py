@@ -28,9 +28,9 @@ from collir.search import Budget, Coordination, DepthBounded, Solutions, decide,
 from collir.search import enumerate as count
 from collir.search.core.board import Board
 from collir.search.core.goals import Nodes
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import overrides, sign
-from collir.search.core.tasks import Report, Task
+from collir.search.core.tasks import Report, SearchTask
 from collir.search.core.worker import Worker
 from collir.search.running.coordinator import Coordinator, SearchState, first_task
 from collir.search.running.limits import Interrupt, Limits, Watch
@@ -47,12 +47,12 @@ def measured() -> Costs:
     """Measure the costs on this machine, each as the least of many runs."""
     full = (1 << 200) - 1
     node = CliqueNode(full // 3, full // 7, 10, 20)
-    tasks = [(i, Task(2, ([node],))) for i in range(64)]
-    worker = Worker(Plan(Flat(0), "enumerate", fold=Solutions()), Board(1))
+    tasks = [(i, SearchTask(2, ([node],))) for i in range(64)]
+    worker = Worker(SearchPlan(Flat(0), "enumerate", fold=Solutions()), Board(1))
     seconds: list[float] = []
     reports: list[Report] = []
     for _ in range(50):
-        worker.add([(i, Task(1, ([i],))) for i in range(64)])
+        worker.add([(i, SearchTask(1, ([i],))) for i in range(64)])
         start = own()
         reports = []
         while worker.busy:
@@ -100,7 +100,7 @@ class Search:
     """
 
     name: str
-    plan: Plan
+    plan: SearchPlan
     alone: int
     answer: Any
     node: float = NODE
@@ -126,7 +126,7 @@ def simulate(search: Search, workers: int, costs: Costs, shared: bool = True) ->
     clock = Clock()
     problem, plan = search.plan.problem, search.plan
     kind = TimedWithBound if overrides(problem, "bound") and plan.kind != "enumerate" else Timed
-    plan = Plan(
+    plan = SearchPlan(
         kind(problem, clock, search.node),
         plan.kind,
         coordination=plan.coordination,
@@ -170,19 +170,19 @@ def searches(size: str) -> list[Search]:
     return [
         Search(
             f"enumeration: UTS, depth {tree.depth}",
-            Plan(tree, "enumerate", coordination=budget, fold=Nodes()),
+            SearchPlan(tree, "enumerate", coordination=budget, fold=Nodes()),
             nodes.statistics.nodes,
             nodes.total,
         ),
         Search(
             f"optimisation: clique of {graph.graph.name}",
-            Plan(graph, "optimise", coordination=budget),
+            SearchPlan(graph, "optimise", coordination=budget),
             clique.statistics.nodes,
             [clique.best.value],
         ),
         Search(
             f"decision: knapsack of {len(items.values)}, one more than the best (there is none)",
-            Plan(items, "decide", coordination=budget, target=most + 1),
+            SearchPlan(items, "decide", coordination=budget, target=most + 1),
             better.statistics.nodes,
             [],
         ),
@@ -192,7 +192,7 @@ def searches(size: str) -> list[Search]:
 def flat(tasks: int, seconds: float) -> Search:
     """Return a root whose children are tasks of equal seconds."""
     coordination: Coordination = DepthBounded(1)
-    plan = Plan(Flat(tasks), "enumerate", coordination=coordination, fold=Solutions())
+    plan = SearchPlan(Flat(tasks), "enumerate", coordination=coordination, fold=Solutions())
     return Search(f"{tasks:,} equal tasks of {_text(seconds)}", plan, tasks + 1, tasks, seconds)
 
 

@@ -13,7 +13,7 @@ from measure import Figure, best, own, ratio, skipped, text
 
 from collir.problems import graphs
 from collir.problems.clique import MaxClique
-from collir.problems.graphs import Graph
+from collir.problems.graphs import UndirectedGraph
 from collir.search import optimise
 
 PYTHON_AIM = 1.15
@@ -92,7 +92,7 @@ def kernel() -> Iterator[Figure]:
         if program is None:
             yield skipped("sequential.kernel", "there is no g++")
             return
-        cases: list[tuple[Graph, int]] = [
+        cases: list[tuple[UndirectedGraph, int]] = [
             (graphs.random(200, 0.8, 1), 5),
             (graphs.random(300, 0.7, 1), 5),
             (graphs.random(500, 0.5, 1), 5),
@@ -101,7 +101,7 @@ def kernel() -> Iterator[Figure]:
             yield _against(program, graph, rounds)
 
 
-def _against(program: Path, graph: Graph, rounds: int) -> Figure:
+def _against(program: Path, graph: UndirectedGraph, rounds: int) -> Figure:
     problem = MaxClique(graph, kernel=True)
     graph_text = written(problem)
     outcome = optimise(problem)

@@ -9,9 +9,9 @@ from measure import own
 
 from collir.search.core import worker as worker_module
 from collir.search.core.board import Board
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import Problem
-from collir.search.core.tasks import Report, Task
+from collir.search.core.tasks import Report, SearchTask
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
 
@@ -98,12 +98,14 @@ class Simulated:
         self._sent = 0
         self._events: list[tuple[float, int, int, list[Report] | None]] = []
         self._running = [False] * workers
-        self._inbox: list[list[tuple[float, list[tuple[int, Task]]]]] = [[] for _ in range(workers)]
+        self._inbox: list[list[tuple[float, list[tuple[int, SearchTask]]]]] = [
+            [] for _ in range(workers)
+        ]
         self.now = 0.0
         self.busy = 0.0
         """The seconds in which the coordinator worked."""
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: SearchPlan) -> None:
         """Make the workers, and start the time."""
         self.board.reset()
         self._crew = [Worker(plan, self.board, index) for index in range(self.workers)]
@@ -122,7 +124,7 @@ class Simulated:
         self._sent += 1
         heapq.heappush(self._events, (when, self._sent, worker, reports))
 
-    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+    def submit(self, worker: int, tasks: list[tuple[int, SearchTask]]) -> None:
         """Send tasks to a worker."""
         self._charge(self._costs.tasks_out.seconds(len(tasks)))
         arrival = self.now + LATENCY + self._costs.tasks_in.seconds(len(tasks))

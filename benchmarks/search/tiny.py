@@ -8,30 +8,30 @@ from measure import Figure, cpu, skipped
 from mpi import missing, ranks
 from trees import Flat, leaf
 
-from collir.search import DepthBounded, Engine, Futures, Local, Processes, Threads, enumerate
+from collir.search import DepthBounded, Futures, Local, Processes, SearchEngine, Threads, enumerate
 
 FEW, MANY = 2_000, 20_000
 ROUNDS = 3
 AIM = 3.0
 
-MakeEngine = Callable[[], tuple[Engine, Callable[[], None]]]
+MakeEngine = Callable[[], tuple[SearchEngine, Callable[[], None]]]
 
 
-def _processes() -> tuple[Engine, Callable[[], None]]:
+def _processes() -> tuple[SearchEngine, Callable[[], None]]:
     engine = Processes(2)
     return engine, engine.close
 
 
-def _threads() -> tuple[Engine, Callable[[], None]]:
+def _threads() -> tuple[SearchEngine, Callable[[], None]]:
     engine = Threads(2)
     return engine, engine.close
 
 
-def _local() -> tuple[Engine, Callable[[], None]]:
+def _local() -> tuple[SearchEngine, Callable[[], None]]:
     return Local(2), lambda: None
 
 
-def _passed() -> tuple[Engine, Callable[[], None]]:
+def _passed() -> tuple[SearchEngine, Callable[[], None]]:
     executor = ProcessPoolExecutor(2)
     return Futures(executor), executor.shutdown
 
@@ -44,7 +44,7 @@ ENGINES: dict[str, MakeEngine] = {
 }
 
 
-def search(leaves: int, engine: Engine) -> None:
+def search(leaves: int, engine: SearchEngine) -> None:
     """Count the leaves of a flat tree, a task each."""
     outcome = enumerate(Flat(leaves), engine=engine, coordination=DepthBounded(1))
     assert (outcome.total, outcome.statistics.tasks) == (leaves, leaves + 1)

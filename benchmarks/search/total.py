@@ -18,14 +18,14 @@ from collir.search import (
     enumerate,
     optimise,
 )
-from collir.search.running.results import Outcome
+from collir.search.running.results import SearchOutcome
 
 AIM = 1.2
 ROUNDS = 3
 SHORTEST = 0.005
 TASKS = 100
 
-Search = Callable[..., Outcome]
+Search = Callable[..., SearchOutcome]
 
 
 def figures() -> Iterator[Figure]:

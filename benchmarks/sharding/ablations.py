@@ -13,7 +13,7 @@ from simulated import Plan, attempt, cell
 
 from collir.cost.model import CostModel
 from collir.synthesis.propagation.graph import Relation
-from collir.synthesis.sharding.ways import Way, Ways
+from collir.synthesis.sharding.ways import StepWay, Ways
 from collir.targets.reports.text import seconds_text, table
 
 ALGORITHM = "ring"
@@ -26,7 +26,7 @@ def reduced_gradients(batch: int) -> Iterator[None]:
     devices."""
     own = Ways.of
 
-    def of(self: Ways, relation: Relation) -> list[Way]:
+    def of(self: Ways, relation: Relation) -> list[StepWay]:
         found = own(self, relation)
         *operands, result = relation.indices
         summed = {i for i, n in relation.sizes.items() if n == batch and i not in result}

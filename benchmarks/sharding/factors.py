@@ -13,7 +13,7 @@ import collir
 from collir.cost.model import CostModel
 from collir.ir.roles import Role
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
-from collir.synthesis.sharding.ways import Way, Ways
+from collir.synthesis.sharding.ways import StepWay, Ways
 from collir.targets.reports.text import table
 
 LAYER = """machine @cluster {{
@@ -41,7 +41,7 @@ def whole_weights(two: bool = False) -> Iterator[None]:
         whole = tensor.role is Role.PARAMETER or tensor.value.name_hint in ("w", "new")
         return [((), ())] if whole else own(self, tensor)
 
-    def of(self: Ways, relation: Relation) -> list[Way]:
+    def of(self: Ways, relation: Relation) -> list[StepWay]:
         found, op = ways(self, relation), relation.op
         if op is None or op.name != "nn.einsum" or not two:
             return found

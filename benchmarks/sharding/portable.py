@@ -13,7 +13,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
 from collir.synthesis.propagation.choice import Assignment
-from collir.synthesis.propagation.graph import Graph, Layout, Tensor
+from collir.synthesis.propagation.graph import Layout, Tensor, TensorGraph
 from collir.synthesis.propagation.moves import Moves
 from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.factors import Values
@@ -61,13 +61,13 @@ def _pairs(own: Layout | Assignment) -> set[tuple[object, str]]:
     return {(index, axis) for index, axes in items for axis in axes}
 
 
-def greedy_plan(function: FuncOp, graph: Graph) -> Plan:
+def greedy_plan(function: FuncOp, graph: TensorGraph) -> Plan:
     """Return the greedy plan."""
     sharding = by_amounts(function, graph)
     return plan_of(sharding, Descent(graph, sharding, list(graph.mesh.by_name)).run())
 
 
-def exact_plan(function: FuncOp, graph: Graph) -> Plan:
+def exact_plan(function: FuncOp, graph: TensorGraph) -> Plan:
     """Return the plan that sends least."""
     sharding = by_amounts(function, graph)
     return plan_of(sharding, least_sum(sharding.sum, SECONDS, branch=False).values)

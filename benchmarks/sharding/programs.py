@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.propagation.propagate import lay_out
 
 MODELS: dict[str, dict[str, int]] = {
@@ -24,13 +24,13 @@ MODELS: dict[str, dict[str, int]] = {
 }
 
 
-def step_of(module: ModuleOp) -> tuple[FuncOp, Graph]:
+def step_of(module: ModuleOp) -> tuple[FuncOp, TensorGraph]:
     """Return the step of a module, without calls, and its graph."""
-    found: list[tuple[FuncOp, Graph]] = []
+    found: list[tuple[FuncOp, TensorGraph]] = []
 
     def keep(function: FuncOp, closed: bool) -> None:
         if function.sym_name.data == "step":
-            found.append((function, Graph.build(function, closed)))
+            found.append((function, TensorGraph.build(function, closed)))
 
     lay_out(module, keep, callees=False)
     return found[0]

@@ -30,11 +30,11 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.propagation.propagate import lay_out
-from collir.synthesis.sharding.rounds import Rounds
+from collir.synthesis.sharding.rounds import SumRounds
 from collir.synthesis.sharding.shard import sharding_of
-from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.solver import VariableValues, least_sum
 from collir.targets.reports.text import seconds_text, table
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
@@ -85,7 +85,7 @@ class Row:
     build: float
     solve: float
     rounds: int
-    solution: Solution
+    solution: VariableValues
 
     def cells(self) -> list[str]:
         """Return the columns of a table."""
@@ -132,14 +132,14 @@ def search(module: ModuleOp, seconds: float) -> Row:
 
 def _search(function: FuncOp, closed: bool, seconds: float) -> Row:
     start = time.process_time()
-    graph = Graph.build(function, closed)
+    graph = TensorGraph.build(function, closed)
     whole = sharding_of(function, graph, CostModel()).sum
     build = time.process_time() - start
     start = time.process_time()
-    rounds = Rounds(whole, tuple(np.arange(size) for size in whole.sizes))
+    rounds = SumRounds(whole, tuple(np.arange(size) for size in whole.sizes))
     rounds.run(time.monotonic() + seconds)
     if rounds.is_proven and rounds.best is not None:
-        solution = Solution(rounds.best, rounds.least, rounds.least)
+        solution = VariableValues(rounds.best, rounds.least, rounds.least)
     else:  # the same rounds again, and the search behind them
         start = time.process_time()
         solution = least_sum(whole, seconds)

@@ -12,20 +12,20 @@ from collir.layout import Axis
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding import shard as of_shard
 from collir.synthesis.sharding.layouts import ShardOptions
-from collir.synthesis.sharding.solver import Solution
+from collir.synthesis.sharding.solver import VariableValues
 
 
 class _Recorded(of_shard._Shard):  # pyright: ignore
     """A search whose solution is kept, with equal shares if ``even``."""
 
     even = False
-    found: Solution | None = None
+    found: VariableValues | None = None
 
     def _cut(self, axis: Axis) -> None:
         if not self.even:
             super()._cut(axis)
 
-    def _solution(self, limit: float | None) -> Solution:
+    def _solution(self, limit: float | None) -> VariableValues:
         _Recorded.found = super()._solution(limit)
         return _Recorded.found
 

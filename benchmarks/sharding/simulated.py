@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
-from collir.synthesis.sharding.solver import Solution
+from collir.synthesis.sharding.solver import VariableValues
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Plan:
 
 
 def simulated(
-    module: ModuleOp, model: CostModel, solution: Solution | None = None, took: float = 0.0
+    module: ModuleOp, model: CostModel, solution: VariableValues | None = None, took: float = 0.0
 ) -> Plan:
     """Return the simulation of a plan."""
     found = simulate_function(step_of(module), model)

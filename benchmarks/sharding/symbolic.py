@@ -29,7 +29,7 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.syntax.parsing import no_gc
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.solver import least_sum
@@ -152,7 +152,7 @@ def _speed(module: ModuleOp, count: int, exact: bool) -> list[str]:
     lay_out(module, lambda f, _: functions.append(f))
     clock = [time.process_time()]
     with no_gc():
-        graph = Graph.build(functions[0])
+        graph = TensorGraph.build(functions[0])
         clock.append(time.process_time())
         sharding = by_amounts(functions[0], graph)
         clock.append(time.process_time())

@@ -38,7 +38,7 @@ from xdsl.dialects.func import FuncOp
 from collir.cost.calibration.device.calibration import calibrate_device
 from collir.cost.calibration.device.probes import Probe, default_probes
 from collir.cost.calibration.device.probes import page as probes_page
-from collir.cost.calibration.device.times import DeviceTimes, Timing, parse_times
+from collir.cost.calibration.device.times import DeviceTimes, ProbeTiming, parse_times
 from collir.cost.programs.simulate import simulate_function
 from collir.dialects import coll
 from collir.dialects.machine import LevelAttr, MachineOp, device_properties, mesh_of
@@ -176,7 +176,7 @@ def probing(probes: Sequence[Probe]) -> ModuleOp:
 
 def times_text(ranks: int, probes: Sequence[Probe], times: Sequence[Sequence[float]]) -> str:
     """Return a file of the times of probes, each the median of its runs."""
-    timings = (Timing(p, median(own)) for p, own in zip(probes, times, strict=True))
+    timings = (ProbeTiming(p, median(own)) for p, own in zip(probes, times, strict=True))
     about = f"numpy {np.__version__}, {ranks} ranks on {os.cpu_count()} cores"
     return DeviceTimes(about, "CPU", 1, 2**31, tuple(timings)).text
 

@@ -27,7 +27,7 @@ from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.choices import search_programs
 from collir.synthesis.programs.rewriting import rewrite, searched_in
 from collir.synthesis.programs.search_options import SearchOptions
-from collir.synthesis.programs.steps import Candidate, Program, Step
+from collir.synthesis.programs.steps import CollectiveStep, Program, StepSequence
 
 MACHINES = Path(__file__).parent / "machines"
 SEARCHED = 100
@@ -133,7 +133,7 @@ def module_of(wishes: Sequence[Wish], machine: Machine, elements: int) -> Module
     module = _written(wishes, machine, elements)
     with meshes_remembered():
         for function, wish in zip(functions_of(module), wishes, strict=True):
-            steps = tuple(Step(kind, axes) for kind, axes in wish.steps)
+            steps = tuple(CollectiveStep(kind, axes) for kind, axes in wish.steps)
             rewrite(function, (Program(steps),), None)
     return module
 
@@ -184,14 +184,14 @@ def candidates(case: Case, machine: Machine, matrix: Matrix, elements: int) -> l
     """
     whole = flat(case, machine, matrix)
     [op] = searched_in(functions_of(_written([whole], machine, elements))[0])
-    listed: list[Candidate] = p2_candidates(collective_of(op, mesh_of(op)), MODEL)
+    listed: list[StepSequence] = p2_candidates(collective_of(op, mesh_of(op)), MODEL)
     listed += search_programs(op, SearchOptions(MODEL, top=SEARCHED)).candidates
     typed = (candidate.steps for candidate in listed if _has_type(op, candidate.steps))
     plain = (tuple((step.kind, tuple(step.axes)) for step in steps) for steps in typed)
     return list(dict.fromkeys([whole, *(Wish(case, matrix, steps) for steps in plain)]))
 
 
-def _has_type(op: DistOp, steps: Sequence[Step]) -> bool:
+def _has_type(op: DistOp, steps: Sequence[CollectiveStep]) -> bool:
     """Return whether steps are well typed: some programs of P² send data to ranks that have it."""
     try:
         planned(mesh_of(op), dist_type(op.operands[0]), steps, dist_type(op.result))

@@ -30,9 +30,9 @@ from xdsl.dialects.builtin import ModuleOp
 from collir import search
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
-from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
 from collir.synthesis.sweeping.programs import named
-from collir.synthesis.sweeping.space import Space
+from collir.synthesis.sweeping.space import ConfigurationSpace
 from collir.tools.sweep_model import Model
 from collir.tools.sweep_search import Sweep, bound_of
 
@@ -77,7 +77,7 @@ def as_measured(c: Configuration) -> str:
     return f"pipeline{{axis={c.pipeline} microbatches={c.microbatches} schedule={c.schedule}}}"
 
 
-def space_of(model: Model) -> Space:
+def space_of(model: Model) -> ConfigurationSpace:
     """Return the configurations that are measured."""
     return replace(
         model.step.space(model.machine, (8,)),
@@ -88,11 +88,11 @@ def space_of(model: Model) -> Space:
     )
 
 
-def swept(model: Model, space: Space) -> tuple[Configuration, float]:
+def swept(model: Model, space: ConfigurationSpace) -> tuple[Configuration, float]:
     """Return what the sweep picks, and the seconds that it takes on one core."""
     start = time.perf_counter()
     estimates = model.estimator(1).estimates(space.configurations(Counter()))
-    entries = [(c, e) for c, e in estimates if isinstance(e, Estimate)]
+    entries = [(c, e) for c, e in estimates if isinstance(e, ConfigurationEstimate)]
     entries.sort(key=lambda entry: bound_of(*entry))
     problem = Sweep(model, entries, float("inf"))
     [solution] = search.k_best(problem, 1, order="best-first", workers=1).solutions

@@ -5,7 +5,7 @@ signs, factors, comparisons, masks, axes, seeds, operands and values. Programs w
 less than 1e-6 on other inputs, in float64 on one device, have no mistake and do not count. A
 rewrite is what a pipeline of passes makes of a step. Proofs are switched off: only runs decide.
 
-``PYTHONPATH=tests/support python benchmarks/validation/mistakes.py --mistakes 2000 --rewrites 500``
+``PYTHONPATH=tests python benchmarks/validation/mistakes.py --mistakes 2000 --rewrites 500``
 """
 
 import argparse
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from planted import differ, planted
+from support.semantics.planted import differ, planted
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
@@ -28,11 +28,11 @@ import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType
-from collir.ir.inlining import function_without_calls
 from collir.ir.renaming import map_attributes
 from collir.layout import DType
 from collir.semantics.validation.proof import result_types
 from collir.semantics.validation.runs import run_both
+from collir.transforms.inlining import function_without_calls
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.independent.models import PASSES, SMALL, small

@@ -28,7 +28,7 @@ from collir.machine import LinkKind, Parents
 
 
 @dataclass(frozen=True)
-class Bound:
+class LowerBound:
     """Lower bounds in seconds: for the latency of messages, and for the bandwidth of bytes."""
 
     latency: float
@@ -40,7 +40,7 @@ class Bound:
         return max(self.latency, self.bandwidth)
 
 
-def collective_bound(collective: Collective) -> Bound:
+def collective_bound(collective: Collective) -> LowerBound:
     """Return the bound of a collective on its machine, with all of its groups at the same time.
 
     Raises:
@@ -49,7 +49,7 @@ def collective_bound(collective: Collective) -> Bound:
     group = collective.group()
     alone = replace(collective, at_root=collective.at_root | collective.replicated)
     distinct = alone.group()
-    return Bound(_latency(collective, group), _bandwidth(collective, group, distinct))
+    return LowerBound(_latency(collective, group), _bandwidth(collective, group, distinct))
 
 
 def _latency(collective: Collective, group: Group) -> float:

@@ -17,10 +17,10 @@ from typing import Literal, get_args
 from collir.algorithms.own import OwnAlgorithmError
 from collir.algorithms.pipelines import best_pieces
 from collir.algorithms.table import ALGORITHMS, PIPELINES
-from collir.cost.bounds import Bound, collective_bound
+from collir.cost.bounds import LowerBound, collective_bound
 from collir.cost.collectives import nccl
 from collir.cost.collectives.collective import Collective
-from collir.cost.collectives.meter import Estimate, Estimated, Meter
+from collir.cost.collectives.meter import CollectiveEstimate, Estimated, Meter
 from collir.cost.collectives.permutation import pattern_of
 from collir.cost.collectives.phases import Phase, phases_of, single_phase
 from collir.cost.collectives.rounds import ByRounds
@@ -189,7 +189,9 @@ def _with_padding(collective: Collective, name: str) -> str:
     return name if exact or collective.padded <= collective.size else f"{name}, padded"
 
 
-def step_phases(collective: Collective, model: CostModel, estimate: Estimate) -> tuple[Phase, ...]:
+def step_phases(
+    collective: Collective, model: CostModel, estimate: CollectiveEstimate
+) -> tuple[Phase, ...]:
     """Return the phases of a collective, from a model's estimate."""
     model = model.on(collective.mesh.machine, collective.algorithm)
     order = "written" if collective.listed else model.order
@@ -201,7 +203,7 @@ def step_phases(collective: Collective, model: CostModel, estimate: Estimate) ->
     )
 
 
-def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
+def step_estimate(collective: Collective, model: CostModel) -> tuple[str, CollectiveEstimate]:
     """Return the algorithm of a collective and its estimate.
 
     Raises:
@@ -213,7 +215,7 @@ def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estima
     return _p2(collective) if model.model == "p2" else _nccl(collective, model)
 
 
-def _bounds(collective: Collective) -> tuple[Bound, Bound]:
+def _bounds(collective: Collective) -> tuple[LowerBound, LowerBound]:
     """Return the bound for groups with data of their own, and that with shared copies."""
     own = collective_bound(replace(collective, replicated=frozenset()))
     return own, collective_bound(collective) if collective.replicated else own
@@ -234,7 +236,7 @@ def _switched(mesh: Mesh, reducing: float = 0.0) -> Mesh:
     return replace(mesh, machine=replace(mesh.machine, levels=tuple(levels)))
 
 
-def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> Estimate:
+def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> CollectiveEstimate:
     """Return the estimate of a collective by one of its algorithms on a group.
 
     Raises:
@@ -260,7 +262,7 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
     return metered_estimate(meter, estimated, size)
 
 
-def metered_estimate(meter: Meter, algorithm: Estimated, size: float) -> Estimate:
+def metered_estimate(meter: Meter, algorithm: Estimated, size: float) -> CollectiveEstimate:
     """Return the estimate of an algorithm on a full buffer of ``size`` bytes.
 
     Raises:
@@ -270,7 +272,7 @@ def metered_estimate(meter: Meter, algorithm: Estimated, size: float) -> Estimat
     return meter.estimate
 
 
-def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
+def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, CollectiveEstimate]:
     if collective.listed:  # its messages are listed in the written order of ranks
         meter = Meter(collective.group())
         meter.add_rounds(pattern_of(collective), collective.size)
@@ -283,7 +285,7 @@ def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate
         chosen = entry.mpich(group, collective.size)
     if chosen is not None:
         return chosen, algorithm_estimate(collective, group, chosen)
-    estimates: dict[str, Estimate] = {}
+    estimates: dict[str, CollectiveEstimate] = {}
     reasons: list[CostError] = []
     for name, estimated in known.items():
         if isinstance(estimated, ByRounds) and estimated.algorithm.composed:
@@ -301,7 +303,7 @@ def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate
 _PLAIN = CostModel("alpha-beta", "cheapest", "written")
 
 
-def _p2(collective: Collective) -> tuple[str, Estimate]:
+def _p2(collective: Collective) -> tuple[str, CollectiveEstimate]:
     """Return bytes over bandwidth, of rings in hardware order; of direct messages for collectives
     that P² lacks."""
     if collective.listed:
@@ -314,14 +316,14 @@ def _p2(collective: Collective) -> tuple[str, Estimate]:
     return name, _without_latency(group, estimate)
 
 
-def _without_latency(group: Group, estimate: Estimate) -> Estimate:
+def _without_latency(group: Group, estimate: CollectiveEstimate) -> CollectiveEstimate:
     """Return the time of the busiest port only, without latency and reduction, as in P²."""
     ports = [size / port for size, port in zip(estimate.port_bytes, group.ports, strict=True)]
     time = max((*ports, *(seconds for _, seconds in estimate.parents)))
-    return Estimate(time, estimate.port_bytes, parents=estimate.parents)
+    return CollectiveEstimate(time, estimate.port_bytes, parents=estimate.parents)
 
 
-def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
+def _nccl(collective: Collective, model: CostModel) -> tuple[str, CollectiveEstimate]:
     group = collective.group("hardware")
     if collective.listed:
         _, estimate = _alpha_beta(collective, _PLAIN)
@@ -344,7 +346,7 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
             return choice.algorithm, replace(ring, time=choice.time, latencies=choice.latencies)
         switched = replace(collective, mesh=_switched(collective.mesh)).group()
         ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
-        return choice.algorithm, Estimate(choice.time, ports, latencies=choice.latencies)
+        return choice.algorithm, CollectiveEstimate(choice.time, ports, latencies=choice.latencies)
     crossed = estimate.port_bytes if collective.route else None
     waits = nccl.send_latencies(group, crossed)
     sent = _without_latency(group, estimate).time

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 from collir.cost.distir import MODELS, Configuration
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 
 MAX_NUMBER = 2**24
 """The largest number in a column: sizes in bytes stay exact."""
@@ -22,31 +22,31 @@ SIZES = ("layers", "width")
 
 
 @dataclass(frozen=True)
-class Row:
+class ConfigurationRow:
     """A configuration, its place, and the name of its model, or None if it has its sizes."""
 
     configuration: Configuration
     model: str | None
-    place: Place
+    place: TextPlace
 
 
 @dataclass(frozen=True)
-class Cell:
+class ConfigurationCell:
     """The text of a cell without the blanks around it, and its place."""
 
     text: str
-    place: Place
+    place: TextPlace
 
 
-def read(text: str) -> tuple[list[Row], list[ReadError]]:
+def read(text: str) -> tuple[list[ConfigurationRow], list[ReadError]]:
     """Return the rows of a text, and all its errors, a row with an error having the first only."""
     lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
-        return [], [ReadError("the file is empty", Place(1))]
+        return [], [ReadError("the file is empty", TextPlace(1))]
     names = _cells(*lines[0])
     if errors := _header_errors(names):
         return [], errors
-    rows: list[Row] = []
+    rows: list[ConfigurationRow] = []
     errors: list[ReadError] = []
     for number, line in lines[1:]:
         try:
@@ -56,21 +56,21 @@ def read(text: str) -> tuple[list[Row], list[ReadError]]:
     return rows, errors
 
 
-def _cells(number: int, line: str) -> list[Cell]:
+def _cells(number: int, line: str) -> list[ConfigurationCell]:
     """Return the cells of a line."""
-    cells: list[Cell] = []
+    cells: list[ConfigurationCell] = []
     start = 0
     for part in line.split(","):
         text = part.strip()
         column = start + len(part) - len(part.lstrip()) + 1 if text else start + 1
-        cells.append(Cell(text, Place(number, column)))
+        cells.append(ConfigurationCell(text, TextPlace(number, column)))
         start += len(part) + 1
     return cells
 
 
-def _header_errors(names: Sequence[Cell]) -> list[ReadError]:
+def _header_errors(names: Sequence[ConfigurationCell]) -> list[ReadError]:
     """Return the errors of the line of names: columns that are missing or there twice."""
-    first: dict[str, Place] = {}
+    first: dict[str, TextPlace] = {}
     errors: list[ReadError] = []
     for cell in names:
         if cell.text in first:
@@ -85,7 +85,9 @@ def _header_errors(names: Sequence[Cell]) -> list[ReadError]:
     return errors
 
 
-def _by_name(names: Sequence[Cell], cells: Sequence[Cell]) -> Mapping[str, Cell]:
+def _by_name(
+    names: Sequence[ConfigurationCell], cells: Sequence[ConfigurationCell]
+) -> Mapping[str, ConfigurationCell]:
     """Return the cells of a line by the names of their columns."""
     if len(cells) != len(names):
         message = f"this line has {len(cells)} cells, the line of names {len(names)}"
@@ -93,7 +95,7 @@ def _by_name(names: Sequence[Cell], cells: Sequence[Cell]) -> Mapping[str, Cell]
     return {name.text: cell for name, cell in zip(names, cells, strict=True)}
 
 
-def _row(cells: Mapping[str, Cell]) -> Row:
+def _row(cells: Mapping[str, ConfigurationCell]) -> ConfigurationRow:
     """Return the configuration of a line."""
     degrees = [_number(cells, name) for name in DEGREES]
     model = cells.get("model_size")
@@ -105,15 +107,15 @@ def _row(cells: Mapping[str, Cell]) -> Row:
             f"{configuration.tensor} x {configuration.pipeline} are {configuration.devices} devices"
         )
         raise ReadError(message, cells["world_size"].place)
-    place = Place(cells["batch_size"].place.line)
-    return Row(configuration, model.text if model else None, place)
+    place = TextPlace(cells["batch_size"].place.line)
+    return ConfigurationRow(configuration, model.text if model else None, place)
 
 
-def _number(cells: Mapping[str, Cell], name: str) -> int:
+def _number(cells: Mapping[str, ConfigurationCell], name: str) -> int:
     return integer(cells[name].text, name, cells[name].place, 1, MAX_NUMBER)
 
 
-def _sizes(model: Cell) -> tuple[int, int]:
+def _sizes(model: ConfigurationCell) -> tuple[int, int]:
     """Return the layers and the width of a model."""
     if model.text in MODELS:
         return MODELS[model.text]

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from typing import Any, cast
 
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 
 MOST_BYTES = 2**26
 """The longest text that is read."""
@@ -43,7 +43,7 @@ class JsonValue:
         self.value, self.at, self.document = value, at, document
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TextPlace:
         """Its line and column."""
         return self.document.place(self.at)
 
@@ -159,21 +159,21 @@ class JsonDocument:
 
     def __init__(self, data: bytes):
         if len(data) > MOST_BYTES:
-            raise ReadError(f"the file is longer than {MOST_BYTES // 2**20} MB", Place(1))
+            raise ReadError(f"the file is longer than {MOST_BYTES // 2**20} MB", TextPlace(1))
         try:
             self.source = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = 1 + data.count(b"\n", 0, error.start)
-            raise ReadError("this is no JSON: the text is not UTF-8", Place(line)) from error
+            raise ReadError("this is no JSON: the text is not UTF-8", TextPlace(line)) from error
         self.lines: list[int] | None = None
         self.root = self._parsed()
 
-    def place(self, at: int) -> Place:
+    def place(self, at: int) -> TextPlace:
         """Return the line and the column of a character."""
         if self.lines is None:
             self.lines = [m.end() for m in re.finditer("\n", self.source)]
         line = bisect_right(self.lines, at)
-        return Place(line + 1, at - (self.lines[line - 1] if line else 0) + 1)
+        return TextPlace(line + 1, at - (self.lines[line - 1] if line else 0) + 1)
 
     def _fault(self, message: str, at: int) -> ReadError:
         return ReadError(f"this is no JSON: {message}", self.place(at))

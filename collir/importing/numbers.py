@@ -3,14 +3,14 @@
 import math
 import re
 
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 from collir.machine.model import MAX_DEVICES
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def integer(text: str, noun: str, place: Place, least: int = 1, most: int = MAX_DEVICES) -> int:
+def integer(text: str, noun: str, place: TextPlace, least: int = 1, most: int = MAX_DEVICES) -> int:
     """Return the integer of a text, between bounds.
 
     Raises:
@@ -24,7 +24,7 @@ def integer(text: str, noun: str, place: Place, least: int = 1, most: int = MAX_
     raise ReadError(f"{noun} must be from {least} to {most}, not {shown(text)}", place)
 
 
-def real(text: str, noun: str, place: Place, zero: bool = False) -> float:
+def real(text: str, noun: str, place: TextPlace, zero: bool = False) -> float:
     """Return the finite number of a text, above zero, or zero if ``zero`` is set.
 
     Raises:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from collir.cost.collectives import nccl
 from collir.cost.collectives.tuning import KINDS
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 
 FIELDS = (
     "collective", "min_bytes", "max_bytes", "algorithm", "protocol",
@@ -64,7 +64,7 @@ class TunerLine:
     ranks: int
     pipe_ops: int
     registered: int
-    place: Place
+    place: TextPlace
 
     def is_for(self, kind: str, nodes: int, ranks: int) -> bool:
         """Return whether a communicator's collective matches, for some size."""
@@ -86,18 +86,22 @@ def read_tuner(text: str) -> list[TunerLine]:
 
 def _line(line: str, number: int) -> TunerLine:
     if len(line) > MAX_LINE:
-        raise ReadError(f"a line has at most {MAX_LINE} characters", Place(number, MAX_LINE + 1))
+        raise ReadError(
+            f"a line has at most {MAX_LINE} characters", TextPlace(number, MAX_LINE + 1)
+        )
     if line.lstrip().startswith("#"):
-        raise ReadError("a comment starts in the first column", Place(number, line.index("#") + 1))
+        raise ReadError(
+            "a comment starts in the first column", TextPlace(number, line.index("#") + 1)
+        )
     fields = [
-        (match[0].strip(" \t"), Place(number, match.start() + _indent(match[0]) + 1))
+        (match[0].strip(" \t"), TextPlace(number, match.start() + _indent(match[0]) + 1))
         for match in re.finditer(r"(?:(?<=,)|^)[^,]*", line)
     ]
     if not REQUIRED <= len(fields) <= len(FIELDS):
         known = ",".join(FIELDS)
         raise ReadError(
             f"a line has {REQUIRED} to {len(FIELDS)} fields, not {len(fields)}: {known}",
-            Place(number),
+            TextPlace(number),
         )
     for name, (field, place) in zip(FIELDS, fields, strict=False):
         if not field:
@@ -115,7 +119,7 @@ def _line(line: str, number: int) -> TunerLine:
     if conditions[3] > 1:
         raise ReadError("regBuff is 0 (no), 1 (yes) or -1 (any)", fields[9][1])
     return TunerLine(
-        kind, first, last, choice, _number(fields, 5, -1), *conditions, place=Place(number)
+        kind, first, last, choice, _number(fields, 5, -1), *conditions, place=TextPlace(number)
     )
 
 
@@ -123,7 +127,7 @@ def _indent(field: str) -> int:
     return len(field) - len(field.lstrip(" \t"))
 
 
-def _name(fields: Sequence[tuple[str, Place]], at: int, known: dict[str, str]) -> str:
+def _name(fields: Sequence[tuple[str, TextPlace]], at: int, known: dict[str, str]) -> str:
     name, place = fields[at]
     if name not in known:
         message = f"there is no {FIELDS[at]} '{shown(name)}': there is {', '.join(known)}"
@@ -131,7 +135,9 @@ def _name(fields: Sequence[tuple[str, Place]], at: int, known: dict[str, str]) -
     return known[name]
 
 
-def _number(fields: Sequence[tuple[str, Place]], at: int, least: int, most: int = 2**31 - 1) -> int:
+def _number(
+    fields: Sequence[tuple[str, TextPlace]], at: int, least: int, most: int = 2**31 - 1
+) -> int:
     """Return a field's number, or -1 if the line ends before it."""
     if at >= len(fields):
         return -1

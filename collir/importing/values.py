@@ -11,7 +11,7 @@ MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, Assert
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class TextPlace:
     """A line and a column in a text, counted from 1."""
 
     line: int
@@ -23,13 +23,13 @@ class Remark:
     """An oddity of a text, and how it was read."""
 
     message: str
-    place: Place
+    place: TextPlace
 
 
 class ReadError(ValueError):
     """An error in a text, with its message and its place."""
 
-    def __init__(self, message: str, place: Place):
+    def __init__(self, message: str, place: TextPlace):
         super().__init__(message)
         self.message = message
         self.place = place

@@ -9,25 +9,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from collir.dialects.machine import function_of, mesh_of
+from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, Position
-from collir.ir.loops import StepsBefore
-from collir.ir.names import set_name
-from collir.ir.retyping import fix_parameters
-from collir.ir.roles import pass_role
 from collir.layout import Place
 from collir.layout.mesh import index_over
-from collir.layout.pipelines.schedule import Schedule, problems, program_order
+from collir.layout.pipelines.schedule import Schedule, problems
 from collir.layout.pipelines.tasks import Part, TaskGraph, part_name
 from collir.layout.pipelines.text import part_of_text, schedule_of_text
-from collir.layout.sizes import formula_of
-from collir.layout.steps import ASYNC
 from collir.layout.types import place_text
 
 
@@ -73,7 +67,7 @@ class Pipeline:
                 if part in tasks:
                     raise PipelineError(op, f"task {op.task.data} is there twice")
                 tasks[part] = op
-            elif not (_moves(op) or isinstance(op, YieldOp)):
+            elif not (moves_values(op) or isinstance(op, YieldOp)):
                 raise PipelineError(
                     op, "in a repeat with a schedule there are only tasks and steps that send"
                 )
@@ -144,7 +138,7 @@ class Pipeline:
         yield from found
 
 
-def _moves(op: Operation) -> bool:
+def moves_values(op: Operation) -> bool:
     """Return whether an operation brings a value to a place, and does nothing else."""
     return isinstance(op, DistOp) and op.kind.after == "root" and op.kind.before != "partial"
 
@@ -174,89 +168,6 @@ def _place_of(call: CallOp) -> Place:
             call, f"task {name} is at no place: what it takes and makes is everywhere"
         )
     return place
-
-
-class _WrittenOut(StepsBefore):
-    """The tasks and sends of all microbatches of a pipeline, put in front of its loop."""
-
-    def __init__(self, pipeline: Pipeline):
-        super().__init__(pipeline.loop)
-        self.pipeline = pipeline
-        op = self.op
-        fixed = zip(
-            op.body.block.args[len(op.carried) + len(op.sliced) :], op.invariant, strict=True
-        )
-        self.carried: dict[SSAValue, SSAValue] = dict(zip(op.carries, op.carried, strict=True))
-        self.values: list[dict[SSAValue, SSAValue]] = [dict(fixed)]
-        self.values += [dict(self.values[0]) for _ in range(op.times - 1)]
-        self.next = dict(zip(op.yielded[: len(op.carried)], op.carries, strict=True))
-        sliced = op.body.block.args[len(op.carried) : len(op.carried) + len(op.sliced)]
-        self.stacks: dict[SSAValue, SSAValue] = dict(zip(sliced, op.sliced, strict=True))
-        self.moves = [inner for inner in op.body.block.ops if _moves(inner)]
-
-    def run(self) -> None:
-        """Put the steps in front of the loop, and erase it."""
-        op = self.op
-        for task in program_order(self.pipeline.schedule, self.pipeline.graph):
-            call = self.pipeline.tasks[task.part]
-            self._add(call, task.microbatch)
-            for move in self.moves:
-                if (
-                    move.operands[0] in call.results
-                    or move.operands[0] in self.values[task.microbatch]
-                ):
-                    self._add(move, task.microbatch)
-        stacks = [
-            self.stack({number: values[value] for number, values in enumerate(self.values)})
-            for value in op.yielded[len(op.carried) :]
-        ]
-        results = [*(self.carried[carry] for carry in op.carries), *stacks]
-        for result, value in zip(op.results, results, strict=True):
-            set_name(value, result.name_hint or value.name_hint)
-            pass_role(result, value)
-            result.replace_all_uses_with(value)
-        assert op.parent is not None
-        op.parent.erase_op(op)
-
-    def _value(self, value: SSAValue, microbatch: int) -> SSAValue:
-        """Return a value of a microbatch; the steps that make it are added if they are missing."""
-        known = self.values[microbatch]
-        if value in self.carried:
-            return self.carried[value]
-        if value not in known:
-            if value in self.stacks:
-                known[value] = self.slice(self.stacks[value], microbatch)
-            else:
-                assert isinstance(value.owner, Operation)
-                self._add(value.owner, microbatch)
-        return known[value]
-
-    def _add(self, op: Operation, microbatch: int) -> None:
-        """Add an operation of the body for a microbatch, if it is not there yet."""
-        known = self.values[microbatch]
-        if op.results[0] in known:
-            return
-        inputs = {value: self._value(value, microbatch) for value in op.operands}
-        copy = op.clone(dict(inputs))
-        self.insert(copy)
-        if isinstance(copy, DistOp) and copy.kind.sends:
-            copy.properties[ASYNC.name] = UnitAttr()
-        known |= zip(op.results, copy.results, strict=True)
-        for result in op.results:
-            if result in self.next:
-                self.carried[self.next[result]] = known[result]
-
-
-def write_out(loop: RepeatOp) -> None:
-    """Put the tasks and sends of all microbatches in the place of a loop with a schedule.
-
-    They are in an order that agrees with the order of each place; sends are ``async``. If the
-    number of microbatches is a formula, its parameters get the values that they have.
-    """
-    function = function_of(loop)
-    assert function is not None
-    fix_parameters(function, formula_of(loop.times).parameters)
-    _WrittenOut(Pipeline.of(loop)).run()
 
 
 def pipelines_in(root: Operation) -> list[RepeatOp]:

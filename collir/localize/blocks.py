@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.blocks import shares_by_dim
 from collir.layout import DistType, DType, Mesh
 from collir.layout.cuts import Extent, cuts, is_even, places
 from collir.layout.local import LocalBuffer, coordinate_index, table
 from collir.layout.sizes import OpenSize
+from collir.localize.shares import shares_by_dim
 
 
 def rank_number(mesh: Mesh, size: int) -> int:

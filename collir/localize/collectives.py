@@ -12,7 +12,6 @@ from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.blocks import shares_by_dim
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import remark
 from collir.layout import DistType, DType, Place, place_at
@@ -22,11 +21,12 @@ from collir.layout.types import with_sizes
 from collir.localize.blocks import BlockOrder, CutBlocks
 from collir.localize.places import root_place, taking_part
 from collir.localize.rounds import RoundsOfRanks, algorithm_named, reason_against
-from collir.localize.writer import Writer
+from collir.localize.shares import shares_by_dim
+from collir.localize.writer import LocalWriter
 
 
 def start(
-    op: DistOp, source: SSAValue, target: SSAValue, writer: Writer, waits: bool, text: str
+    op: DistOp, source: SSAValue, target: SSAValue, writer: LocalWriter, waits: bool, text: str
 ) -> None:
     """Write a collective: its blocks packed, its start, and if it waits at once, its wait.
 
@@ -45,7 +45,7 @@ class _Collective:
         before, then: the copies in front of it, and behind it.
     """
 
-    def __init__(self, op: DistOp, source: SSAValue, target: SSAValue, writer: Writer):
+    def __init__(self, op: DistOp, source: SSAValue, target: SSAValue, writer: LocalWriter):
         self.op, self.source, self.target, self.writer = op, source, target, writer
         mesh, over = writer.mesh, op.over
         ascends = writer.rules.ascending and not op.kind.pairs

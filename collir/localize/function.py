@@ -12,16 +12,16 @@ from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.loops import as_function
 from collir.ir.names import set_name
 from collir.layout.local import LocalBuffer, Ranks
 from collir.localize import collectives, steps
 from collir.localize.blocks import local_buffer, rank_number
-from collir.localize.writer import GroupRules, Steps, Writer
+from collir.localize.writer import GroupRules, LocalWriter, Steps
 from collir.syntax.step_writer import call_text, repeat_text, step_text
+from collir.transforms.loops.bodies import as_function
 
 
-class Function:
+class BlockLowering:
     """The lowering of a function, or of the body of a loop, into a block."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Function:
             outputs: those that the results are written to.
         """
         self.function, self.mesh, self.outputs = function, ranks.mesh, outputs
-        self.writer = Writer(ranks, block, rules)
+        self.writer = LocalWriter(ranks, block, rules)
         self.plan = plan_buffers(function)
         self.memory: dict[SSAValue, SSAValue] = dict(zip(function.args, inputs, strict=True))
 
@@ -171,7 +171,9 @@ class Function:
         with as_function(op) as function:
             inputs = [*now, *rows[: len(read)], *self._of_all(op.invariant)]
             outputs = [*after, *rows[len(read) :]]
-            inner = Function(function, self.writer.ranks, body, inputs, outputs, self.writer.rules)
+            inner = BlockLowering(
+                function, self.writer.ranks, body, inputs, outputs, self.writer.rules
+            )
             for buffers, values in ((inputs, function.args), (outputs, inner.plan.returned)):
                 for buffer, value in zip(buffers, values, strict=True):
                     if buffer.owner is body:

@@ -11,22 +11,21 @@ from collir.dialects.local_types import BufferType
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_of_model
 from collir.dialects.tensor import PlaceAttr, dist_type
-from collir.ir.any_size import open_sizes
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.models import not_called
 from collir.ir.names import keep_names, result_names, set_name
 from collir.ir.parameters import PARAMETERS, attributes_of, parameters_of, sizes_in
 from collir.ir.remarks import remark
-from collir.ir.rotation import ready_for_code, write_out_pipelines
-from collir.ir.tasks import outline_tasks
 from collir.layout.local import Ranks
 from collir.layout.sizes import OpenSize
 from collir.localize.arena import plan_arena
 from collir.localize.blocks import local_buffer
-from collir.localize.function import Function
+from collir.localize.function import BlockLowering
 from collir.localize.lifetimes import free_memory
 from collir.localize.writer import ANY_GROUPS, GroupRules
+from collir.transforms.any_size import open_sizes
+from collir.transforms.for_code import not_called, ready_for_code, write_out_pipelines
+from collir.transforms.stages.tasks import outline_tasks
 
 
 def localize(module: ModuleOp, rules: GroupRules = ANY_GROUPS, sized: bool = False) -> None:
@@ -141,7 +140,7 @@ def _localized(function: FuncOp, rules: GroupRules) -> LocalFuncOp:
     for name, buffer in zip(result_names(function), outputs, strict=True):
         set_name(buffer, None if name.isdigit() else name)
     with meshes_remembered():
-        Function(function, ranks, block, inputs, outputs, rules).run()
+        BlockLowering(function, ranks, block, inputs, outputs, rules).run()
     free_memory(block)
     return new
 

@@ -31,7 +31,7 @@ from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.local import LocalBuffer, coordinate_index, table
 from collir.layout.mesh import digits_over
 from collir.layout.sizes import OpenSize
-from collir.localize.writer import Writer
+from collir.localize.writer import LocalWriter
 from collir.syntax.algorithms import own_algorithm, prove
 
 MOST_RANKS = 64
@@ -119,7 +119,7 @@ class RoundsOfRanks:
         text: the step as it is written, for its first operation.
     """
 
-    writer: Writer
+    writer: LocalWriter
     start: StartOp
     algorithm: Algorithm
     place: Place

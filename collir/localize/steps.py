@@ -16,7 +16,7 @@ from collir.layout.local import LocalBuffer, coordinate_index
 from collir.layout.sizes import OpenSize
 from collir.layout.steps import ArgumentKind
 from collir.localize.blocks import CutBlocks, part, permuted, repeated, starts_of
-from collir.localize.writer import Steps, Writer
+from collir.localize.writer import LocalWriter, Steps
 
 
 @dataclass
@@ -29,7 +29,7 @@ class BufferedStep:
 
     op: DistOp
     mesh: Mesh
-    writer: Writer
+    writer: LocalWriter
     inputs: Sequence[SSAValue]
     output: SSAValue
     held: Sequence[int | None]

@@ -46,7 +46,7 @@ ANY_GROUPS = GroupRules()
 
 
 @dataclass
-class Writer:
+class LocalWriter:
     """The operations of a block, in the order in which ranks run them.
 
     Attributes:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from collir.problems.clique_node import CliqueNode
-from collir.problems.graphs import Graph, set_bits
+from collir.problems.graphs import UndirectedGraph, set_bits
 from collir.search.core.problem import Kernel, Kind, Problem, SearchError, make_node
 
 
@@ -26,7 +26,7 @@ class MaxClique(Problem[CliqueNode]):
 
     sorted_by_bound = True
 
-    def __init__(self, graph: Graph, *, kernel: bool = False):
+    def __init__(self, graph: UndirectedGraph, *, kernel: bool = False):
         if kernel and find_spec("numba") is None:
             raise SearchError(_NO_NUMBA)
         order = sorted(range(graph.n), key=lambda v: (-graph.degrees[v], v))
@@ -100,7 +100,7 @@ class MaxClique(Problem[CliqueNode]):
 class KClique(MaxClique):
     """The decision whether ``graph`` has a clique of ``k`` vertices or more."""
 
-    def __init__(self, graph: Graph, k: int, *, kernel: bool = False):
+    def __init__(self, graph: UndirectedGraph, k: int, *, kernel: bool = False):
         if k < 0:
             raise SearchError(f"a clique has 0 vertices or more, not {k}")
         super().__init__(graph, kernel=kernel)

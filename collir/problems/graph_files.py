@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
-from collir.problems.graphs import MAX_VERTICES, Graph, set_bits
+from collir.problems.graphs import MAX_VERTICES, UndirectedGraph, set_bits
 from collir.problems.text import read_limited
 from collir.syntax.encoding import decode
 
@@ -19,7 +19,7 @@ MAX_BYTES = 1 << 27
 """The maximum number of bytes of a file."""
 
 
-def read_dimacs(path: str | Path) -> Graph:
+def read_dimacs(path: str | Path) -> UndirectedGraph:
     """Read an ASCII DIMACS file: ``c`` comments, ``p edge N M``, then ``e V W``, vertices from 1.
 
     Edges may be repeated or given in both directions, and M may count the lines, or the edges once
@@ -31,7 +31,7 @@ def read_dimacs(path: str | Path) -> Graph:
     return _Dimacs(str(path), _text(path)).graph(Path(path).stem)
 
 
-def read_lad(path: str | Path) -> Graph:
+def read_lad(path: str | Path) -> UndirectedGraph:
     """Read a LAD file: the number of vertices; for each its degree and its neighbours, from 0.
 
     Raises:
@@ -111,7 +111,7 @@ class _Dimacs(_File):
     _EDGE = re.compile(r"e +([1-9][0-9]{0,8}) +([1-9][0-9]{0,8})\s*")
     _FORMATS = ("edge", "edges", "col", "clq")
 
-    def graph(self, name: str) -> Graph:
+    def graph(self, name: str) -> UndirectedGraph:
         header: _Word | None = None
         count = announced = lines = 0
         adjacency: list[int] = []
@@ -136,7 +136,7 @@ class _Dimacs(_File):
             adjacency[w] |= 1 << v
         if header is None:
             raise self.end().fail("there is no line `p edge N M`; write one before the first edge")
-        graph = Graph(tuple(adjacency), 1, name)
+        graph = UndirectedGraph(tuple(adjacency), 1, name)
         if announced not in (lines, graph.size, 2 * graph.size):
             raise header.fail(
                 f"{announced} edges are announced, but {lines} lines give {graph.size} different "
@@ -185,7 +185,7 @@ class _Dimacs(_File):
 
 
 class _Lad(_File):
-    def graph(self, name: str) -> Graph:
+    def graph(self, name: str) -> UndirectedGraph:
         words = (word for index in range(len(self.lines)) for word in self.words(index))
         count = self.next(words, "the number of vertices").vertices()
         hint = "vertices count from 0"
@@ -213,7 +213,7 @@ class _Lad(_File):
                 "or remove this"
             )
         self.check_symmetric(adjacency)
-        return Graph(tuple(adjacency), 0, name)
+        return UndirectedGraph(tuple(adjacency), 0, name)
 
     def next(self, words: Iterator[_Word], what: str) -> _Word:
         word = next(words, None)

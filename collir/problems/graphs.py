@@ -17,7 +17,7 @@ MAX_VERTICES = 1 << 15
 
 
 @dataclass(frozen=True)
-class Graph:
+class UndirectedGraph:
     """An undirected graph without loops.
 
     Attributes:
@@ -39,7 +39,9 @@ class Graph:
                 raise SearchError(f"vertex {v} is its own neighbour; graphs here have no loops")
 
     @staticmethod
-    def of(n: int, edges: Iterable[tuple[int, int]], first: int = 0, name: str = "") -> "Graph":
+    def of(
+        n: int, edges: Iterable[tuple[int, int]], first: int = 0, name: str = ""
+    ) -> "UndirectedGraph":
         """Return the graph with vertices 0..n-1 and the given edges; repeated edges count once.
 
         Raises:
@@ -52,7 +54,7 @@ class Graph:
                 raise SearchError(f"the edge ({v}, {w}) leaves the vertices 0..{n - 1}")
             adjacency[v] |= 1 << w
             adjacency[w] |= 1 << v
-        return Graph(tuple(adjacency), first, name)
+        return UndirectedGraph(tuple(adjacency), first, name)
 
     @property
     def n(self) -> int:
@@ -99,14 +101,14 @@ def _checked_size(n: int) -> None:
         raise SearchError(f"a graph has 0 to {MAX_VERTICES} vertices, not {n}")
 
 
-def hamming(n: int, d: int) -> Graph:
+def hamming(n: int, d: int) -> UndirectedGraph:
     """Return the words of ``n`` bits, adjacent if ``d`` or more bits differ (DIMACS hammingN-D)."""
     _between("the bits of a word", n, 0, 12)
     steps = [step for step in range(1 << n) if step.bit_count() >= max(d, 1)]
     return _translated(range(1 << n), steps, lambda v, step: v ^ step, f"hamming{n}-{d}")
 
 
-def johnson(n: int, w: int, d: int) -> Graph:
+def johnson(n: int, w: int, d: int) -> UndirectedGraph:
     """Return the words of ``n`` bits with ``w`` set, adjacent if ``d`` or more bits differ."""
     _between("the bits of a word", n, 0, 64)
     _between("the set bits of a word", w, 0, n)
@@ -115,7 +117,7 @@ def johnson(n: int, w: int, d: int) -> Graph:
     return _compared(words, lambda v, u: (v ^ u).bit_count() >= d, f"johnson{n}-{w}-{d}")
 
 
-def keller(n: int) -> Graph:
+def keller(n: int) -> UndirectedGraph:
     """Return the graph of Lagarias and Shor on Keller's conjecture in ``n`` dimensions (DIMACS
     kellerN).
 
@@ -130,7 +132,7 @@ def keller(n: int) -> Graph:
     return _translated(words, words, lambda v, step: (v + step) & mask, f"keller{n}")
 
 
-def mann(points: int) -> Graph:
+def mann(points: int) -> UndirectedGraph:
     """Return the cover of a Steiner triple system as a clique problem (DIMACS MANN_a).
 
     The graph is the complement of this one (Mannino and Sassano): a vertex for each point, and a
@@ -154,10 +156,10 @@ def mann(points: int) -> Graph:
         apart.update(zip(triple, corners, strict=True))
     n = points + 3 * len(triples)
     edges = (pair for pair in combinations(range(n), 2) if pair not in apart)
-    return Graph.of(n, edges, 1, f"MANN_a{points}")
+    return UndirectedGraph.of(n, edges, 1, f"MANN_a{points}")
 
 
-def c_fat(n: int, c: float) -> Graph:
+def c_fat(n: int, c: float) -> UndirectedGraph:
     """Return a ring of floor(n / (c ln n)) parts, adjacent within and to the next (DIMACS
     c-fatN-C).
 
@@ -171,36 +173,36 @@ def c_fat(n: int, c: float) -> Graph:
     members = [sum(1 << v for v in range(part, n, parts)) for part in range(parts)]
     around = [members[i - 1] | members[i] | members[(i + 1) % parts] for i in range(parts)]
     rows = tuple(around[v % parts] & ~(1 << v) for v in range(n))
-    return Graph(rows, 1, f"c-fat{n}-{c}")
+    return UndirectedGraph(rows, 1, f"c-fat{n}-{c}")
 
 
-def random(n: int, p: float, seed: int) -> Graph:
+def random(n: int, p: float, seed: int) -> UndirectedGraph:
     """Return a random graph of ``n`` vertices, each pair an edge with probability ``p``."""
     _checked_size(n)
     if not 0 <= p <= 1:
         raise SearchError(f"a probability is a number from 0 to 1, not {p}")
     generator = python_random.Random(seed)
     edges = ((v, w) for v in range(n) for w in range(v) if generator.random() < p)
-    return Graph.of(n, edges, 1, f"random{n}-{p}-{seed}")
+    return UndirectedGraph.of(n, edges, 1, f"random{n}-{p}-{seed}")
 
 
-def petersen() -> Graph:
+def petersen() -> UndirectedGraph:
     """Return the Petersen graph: the pairs of 5 elements, adjacent if they are disjoint."""
     pairs = list(combinations(range(5), 2))
     return _compared(pairs, lambda v, w: not set(v) & set(w), "petersen", 0)
 
 
-def cycle(n: int) -> Graph:
+def cycle(n: int) -> UndirectedGraph:
     """Return the cycle of ``n`` vertices, 3 or more."""
     _between("the vertices of a cycle", n, 3, MAX_VERTICES)
-    return Graph.of(n, ((v, (v + 1) % n) for v in range(n)), name=f"cycle{n}")
+    return UndirectedGraph.of(n, ((v, (v + 1) % n) for v in range(n)), name=f"cycle{n}")
 
 
-def cube(k: int) -> Graph:
+def cube(k: int) -> UndirectedGraph:
     """Return the corners and edges of the cube of ``k`` dimensions; 2^k vertices."""
     _between("the dimensions of a cube", k, 0, 15)
     edges = ((v, v ^ 1 << i) for v in range(1 << k) for i in range(k))
-    return Graph.of(1 << k, edges, name=f"cube{k}")
+    return UndirectedGraph.of(1 << k, edges, name=f"cube{k}")
 
 
 def _between(what: str, value: int, low: int, high: int) -> None:
@@ -210,16 +212,16 @@ def _between(what: str, value: int, low: int, high: int) -> None:
 
 def _translated(
     words: Sequence[int], steps: Sequence[int], move: Callable[[int, int], int], name: str
-) -> Graph:
+) -> UndirectedGraph:
     """Return the graph of ``words`` in which the steps lead from a word to its neighbours."""
     bit = {word: 1 << i for i, word in enumerate(words)}
     rows = tuple(sum(bit.get(move(v, step), 0) for step in steps) for v in words)
-    return Graph(rows, 1, name)
+    return UndirectedGraph(rows, 1, name)
 
 
 def _compared(
     things: Sequence[_Thing], adjacent: Callable[[_Thing, _Thing], bool], name: str, first: int = 1
-) -> Graph:
+) -> UndirectedGraph:
     pairs = combinations(range(len(things)), 2)
     edges = ((v, w) for v, w in pairs if adjacent(things[v], things[w]))
-    return Graph.of(len(things), edges, first, name)
+    return UndirectedGraph.of(len(things), edges, first, name)

@@ -9,7 +9,7 @@ Solnon, *Solving subgraph isomorphism problems with constraint programming*, 201
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from collir.problems.graphs import Graph, set_bits
+from collir.problems.graphs import UndirectedGraph, set_bits
 from collir.search.core.problem import Problem
 
 
@@ -37,7 +37,7 @@ class SubgraphIsomorphism(Problem[Embedding]):
 
     sorted_by_bound = False
 
-    def __init__(self, pattern: Graph, target: Graph, *, induced: bool = False):
+    def __init__(self, pattern: UndirectedGraph, target: UndirectedGraph, *, induced: bool = False):
         self.pattern = pattern
         self.graph = target
         self.induced = induced
@@ -105,6 +105,6 @@ class SubgraphIsomorphism(Problem[Embedding]):
         ]
 
 
-def _neighbour_degrees(graph: Graph, v: int) -> list[int]:
+def _neighbour_degrees(graph: UndirectedGraph, v: int) -> list[int]:
     """Return the degrees of the neighbours of a vertex, the greatest first."""
     return sorted((graph.degrees[w] for w in set_bits(graph.adjacency[v])), reverse=True)

@@ -17,7 +17,7 @@ from collir.search.core.coordination import (
 )
 from collir.search.core.goals import Collect, Fold, Nodes, NodesByDepth, Solutions
 from collir.search.core.problem import Dive, Kernel, Problem, SearchError
-from collir.search.engines.base import Engine
+from collir.search.engines.base import SearchEngine
 from collir.search.engines.futures import Futures
 from collir.search.engines.local import Local
 from collir.search.engines.mpi import Mpi
@@ -30,7 +30,7 @@ from collir.search.running.results import (
     Decision,
     Enumeration,
     Optimum,
-    Outcome,
+    SearchOutcome,
     Solution,
     Statistics,
     so_far,
@@ -45,7 +45,6 @@ __all__ = [
     "Decision",
     "DepthBounded",
     "Dive",
-    "Engine",
     "Enumeration",
     "Fold",
     "Futures",
@@ -57,10 +56,11 @@ __all__ = [
     "Optimum",
     "Options",
     "Ordered",
-    "Outcome",
     "Problem",
     "Processes",
+    "SearchEngine",
     "SearchError",
+    "SearchOutcome",
     "Sequential",
     "Solution",
     "Solutions",

@@ -38,7 +38,7 @@ from collir.layout.sizes import size_with
 from collir.layout.steps import TO, ArgumentKind
 from collir.layout.types import same_with_formulas, unsharded
 from collir.syntax.formulas import first_token
-from collir.syntax.generic import OPEN, Bound, Call, GenericFunction, Misfit
+from collir.syntax.generic import OPEN, Call, GenericFunction, Misfit, OperandBinding
 from collir.syntax.imports import shipped_functions
 from collir.syntax.lowering import (
     bare,
@@ -96,7 +96,7 @@ class FunctionLowering(StepLowering):
         mesh: Mesh,
         overridden: Mapping[str, int] | None = None,
         signatures: Mapping[str, Callee] | None = None,
-        bound: Bound | None = None,
+        bound: OperandBinding | None = None,
     ):
         super().__init__(file, errors, mesh, overridden, signatures)
         self.bound = bound

@@ -54,7 +54,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Bound:
+class OperandBinding:
     """What a generic function means for the operands of a call.
 
     Attributes:
@@ -85,7 +85,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Instance:
+class GenericInstance:
     """The function that a generic one is for the operands of a call.
 
     Attributes:
@@ -122,9 +122,9 @@ class GenericFunction:
     template: Template
     mesh: Mesh | None
     number: int
-    instantiate: Callable[["GenericFunction", Mesh, Bound], Instance]
+    instantiate: Callable[["GenericFunction", Mesh, OperandBinding], GenericInstance]
 
-    def bound(self, call: Call) -> Bound:
+    def bound(self, call: Call) -> OperandBinding:
         """Return what the function means for the operands of a call.
 
         Raises:
@@ -166,7 +166,7 @@ class GenericFunction:
             *(formula.parameters for formula in (*formulas, *map(formula_of, own.values())))
         )
         there = {name: value for name, value in call.parameters.items() if name in names}
-        return Bound(tuple(types), dtype, own, there, call.fields)
+        return OperandBinding(tuple(types), dtype, own, there, call.fields)
 
     def _float_dtype(self, arguments: Sequence[SyntaxTree], call: Call) -> DType | None:
         """Return the dtype that ``float`` stands for; None if no argument says."""

@@ -13,7 +13,7 @@ from collir.layout.sizes import written
 from collir.layout.types import same_with_formulas
 from collir.syntax.lowering import is_tree
 from collir.syntax.parsing import parse
-from collir.syntax.records import Field, RecordLowering, named_group
+from collir.syntax.records import RecordField, RecordLowering, named_group
 from collir.syntax.types import FLOAT, TypeLowering
 
 Value = tuple[str, DistType, Role | None]
@@ -96,17 +96,19 @@ class Records:
             return " ".join([*map(str, floats[:1]), named, *map(str, roles)])
         return None
 
-    def _fields(self, name: str, given: Mapping[str, int], stacked: Sequence[str]) -> list[Field]:
+    def _fields(
+        self, name: str, given: Mapping[str, int], stacked: Sequence[str]
+    ) -> list[RecordField]:
         """Return the fields of a record where sizes are given to it, and dimensions in front."""
         return self.lowering.fields(named_group(name, given, stacked), None)
 
 
-def _dims(field: Field) -> list[Any]:
+def _dims(field: RecordField) -> list[Any]:
     return [part for part in field.type.children if is_tree(part, "dim")]
 
 
 def _numbers(
-    fields: Sequence[Field], types: Sequence[Sequence[Dim]], known: Container[str]
+    fields: Sequence[RecordField], types: Sequence[Sequence[Dim]], known: Container[str]
 ) -> dict[str, int]:
     """Return the sizes that fields name alone and that no parameters have, with what types have in
     their place."""

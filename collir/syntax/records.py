@@ -28,7 +28,7 @@ RECORDS = ("record", TAKEN)
 
 
 @dataclass(frozen=True)
-class Field:
+class RecordField:
     """A field of a record where a function names the record.
 
     Attributes:
@@ -166,12 +166,12 @@ class RecordLowering(FormulaLowering):
                     yield declared_field(name, field.name)
                 yield Tree("with_role", [field.type, field.role]) if field.role else field.type
 
-    def _each(self, tree: SyntaxTree, role: Token | None) -> list[Field]:
+    def _each(self, tree: SyntaxTree, role: Token | None) -> list[RecordField]:
         """Return the fields of a type that is written in a signature; one without a name for the
         type of a single value."""
-        return self.fields(tree, role) if is_tree(tree, "group") else [Field("", tree, role)]
+        return self.fields(tree, role) if is_tree(tree, "group") else [RecordField("", tree, role)]
 
-    def fields(self, group: SyntaxTree, role: Token | None) -> list[Field]:
+    def fields(self, group: SyntaxTree, role: Token | None) -> list[RecordField]:
         """Return the fields of a record where a function or another record names it; none after
         errors. Errors in their types are at this name, because they depend on the function.
 
@@ -185,9 +185,9 @@ class RecordLowering(FormulaLowering):
         for size in (pair.children[0] for pair in (given.children if given else ())):
             if own and size not in sizes:
                 self.error(size, f"no field of {symbol} has the size '{size}'")
-        return [Field(x.name, _typed(x.type, group), role or x.role) for x in own]
+        return [RecordField(x.name, _typed(x.type, group), role or x.role) for x in own]
 
-    def _own_fields(self, symbol: Token) -> list[Field]:
+    def _own_fields(self, symbol: Token) -> list[RecordField]:
         """Return the fields of a record as they are declared; none after errors."""
         name = bare(symbol)
         if name not in self.records or name in self.around:
@@ -198,18 +198,18 @@ class RecordLowering(FormulaLowering):
             return []
         tree = self.records[name]
         self.around.append(name)
-        found: list[Field] = []
+        found: list[RecordField] = []
         if tree.data == TAKEN:
             _, other_name, path = tree.children
             found = self._fields_elsewhere(other_name, path)
         for field_name, x, role in (field.children for field in tree.find_data("field")):
             for field in self._each(x, role):
                 full = f"{field_name}.{field.name}" if field.name else str(field_name)
-                found.append(Field(full, field.type, field.role))
+                found.append(RecordField(full, field.type, field.role))
         self.around.pop()
         return found
 
-    def _fields_elsewhere(self, symbol: Token, path: Token) -> list[Field]:
+    def _fields_elsewhere(self, symbol: Token, path: Token) -> list[RecordField]:
         """Return the fields of a record of another file; none after errors."""
         other = self.others(path)
         if other is None:

@@ -15,7 +15,14 @@ from collir.layout import LayoutError, Mesh
 from collir.layout.algorithm_names import AlgorithmName
 from collir.syntax.called import sizes_of_calls
 from collir.syntax.functions import FunctionLowering
-from collir.syntax.generic import DEEPEST, MOST, Bound, GenericFunction, Instance, is_open
+from collir.syntax.generic import (
+    DEEPEST,
+    MOST,
+    GenericFunction,
+    GenericInstance,
+    OperandBinding,
+    is_open,
+)
 from collir.syntax.imports import FunctionImports, Template
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree
@@ -76,7 +83,7 @@ class TakenFunctions:
         self.waiting: list[Taken] = []
         self.behind: dict[int, list[Operation]] = {}
         self.ways: dict[str, Diagnostic] = {}
-        self.instances: dict[tuple[object, ...], Instance] = {}
+        self.instances: dict[tuple[object, ...], GenericInstance] = {}
         self.running: list[SyntaxTree] = []
         self.unused: set[str] = set()
         self.numbers: dict[str, int] = {}
@@ -90,7 +97,7 @@ class TakenFunctions:
         return function
 
     def lowered(
-        self, taken: Taken, bound: Bound | None = None
+        self, taken: Taken, bound: OperandBinding | None = None
     ) -> tuple[FuncOp | None, FunctionLowering]:
         """Return a function with the text of another, or None, and what has lowered it.
 
@@ -112,7 +119,9 @@ class TakenFunctions:
         self.unused.add(name)
         return GenericFunction(name, template, mesh, number, self.instance)
 
-    def instance(self, generic: GenericFunction, mesh: Mesh, bound: Bound) -> Instance:
+    def instance(
+        self, generic: GenericFunction, mesh: Mesh, bound: OperandBinding
+    ) -> GenericInstance:
         """Return the function that a generic one is for the operands of a call.
 
         Raises:
@@ -133,7 +142,7 @@ class TakenFunctions:
             self.unused.remove(name)
         else:
             name = self.free_name(name)
-        self.instances[key] = Instance(name, generic.number)  # in the order of the calls
+        self.instances[key] = GenericInstance(name, generic.number)  # in the order of the calls
         values = {parameter: int(size) for parameter, size in bound.sizes.items()}
         template = replace(generic.template, sizes=values)
         self.running.append(tree)
@@ -142,7 +151,7 @@ class TakenFunctions:
         if function is not None:
             self.locate(function, template)
         error = lowering.errors[0] if lowering.errors else None
-        made = Instance(name, generic.number, function, error, lowering.results)
+        made = GenericInstance(name, generic.number, function, error, lowering.results)
         self.instances[key] = made
         return made
 

@@ -16,7 +16,16 @@ from xdsl.ir import Operation
 from collir.dialects.machine import function_of
 from collir.dialects.nested import CallOp
 from collir.dialects.operation import DistOp, value_text
-from collir.ir.attention import (
+from collir.ir.auto import auto_functions, is_auto, set_auto
+from collir.ir.calls import callees_first, calls_in, inline_call
+from collir.ir.functions import functions_of
+from collir.ir.fusion import kernel_name
+from collir.ir.names import unused_symbol
+from collir.ir.remarks import remark
+from collir.layout import LayoutError
+from collir.layout.nn import SOFTMAX
+from collir.synthesis.propagation.propagate import make_explicit
+from collir.transforms.ring_attention.attention import (
     Attention,
     Blocks,
     NotOneByOne,
@@ -26,16 +35,7 @@ from collir.ir.attention import (
     other_use,
     others_in,
 )
-from collir.ir.auto import auto_functions, is_auto, set_auto
-from collir.ir.calls import callees_first, calls_in, inline_call
-from collir.ir.functions import functions_of
-from collir.ir.fusion import kernel_name
-from collir.ir.names import unused_symbol
-from collir.ir.remarks import remark
-from collir.ir.ring import write_ring
-from collir.layout import LayoutError
-from collir.layout.nn import SOFTMAX
-from collir.synthesis.propagation.propagate import make_explicit
+from collir.transforms.ring_attention.ring import write_ring
 
 _SITE = "coll.site"
 """The attribute that finds a step of a module in a copy of it."""

@@ -13,10 +13,10 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.inlining import function_without_calls
 from collir.ir.names import result_names
 from collir.semantics.reference.buffers import equal
 from collir.semantics.reference.collectives import Array, Buffers
+from collir.transforms.inlining import function_without_calls
 
 DOUBLE_ROUNDINGS = 2**26
 """Roundings that a comparison in f64 allows: it sees mistakes above a 10^8th of the largest."""
@@ -27,7 +27,7 @@ less than what a comparison in f64 allows in any case."""
 
 
 @dataclass(frozen=True)
-class Difference:
+class RunDifference:
     """A result that differs between two runs.
 
     Attributes:
@@ -53,7 +53,7 @@ def differences(
     expected: Sequence[Buffers],
     roundings: Sequence[int],
     nearby: Callable[[float], Sequence[Buffers]],
-) -> list[Difference]:
+) -> list[RunDifference]:
     """Return the results of a function that differ more than is allowed.
 
     Args:
@@ -64,7 +64,7 @@ def differences(
         nearby: a function that returns ``expected`` for inputs that are ``perturbed`` by a relative
             change.
     """
-    found: list[Difference] = []
+    found: list[RunDifference] = []
     runs: dict[float, Sequence[Buffers]] = {}
 
     def near(change: float) -> Sequence[Buffers]:
@@ -90,7 +90,7 @@ def differences(
         if wrong:
             most = max(moved, *(_allowed(x, error) for _, x in pairs if x is not None))
             text = _text([pairs[n] for n in wrong], most)
-            found.append(Difference(result_name(function, number), tuple(wrong), text))
+            found.append(RunDifference(result_name(function, number), tuple(wrong), text))
     return found
 
 

@@ -22,7 +22,6 @@ from xdsl.passes import ModulePass, PassPipeline
 from xdsl.utils.arg_spec import parse_spec
 from xdsl.utils.exceptions import ArgSpecParseError
 
-from collir.ir import instantiation
 from collir.ir.calls import called_names
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
@@ -40,6 +39,7 @@ from collir.synthesis.propagation.propagate import explicit
 from collir.synthesis.searching import session
 from collir.tools.shell import UsageError
 from collir.tools.specifications import check_text, configured, unknown_target, usage_error
+from collir.transforms import instantiation
 
 if TYPE_CHECKING:
     from collir.cost.formulas.costs import CostFormulas

@@ -20,7 +20,7 @@ from collir.cost.calibration.device.calibration import (
     calibrate_device,
     median_of,
 )
-from collir.cost.calibration.device.fit import Sample
+from collir.cost.calibration.device.fit import KernelSample
 from collir.cost.calibration.device.probes import DTYPES
 from collir.cost.calibration.device.times import DeviceTimes, parse_times
 from collir.dialects.machine import LevelAttr, MachineOp, device_properties
@@ -28,7 +28,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.machine import Device, Level, Machine
 from collir.syntax.units import Quantity
 from collir.syntax.writer import write
-from collir.targets.reports.page.tables import Cell
+from collir.targets.reports.page.tables import HtmlCell
 from collir.targets.reports.text import table
 from collir.tools import calibrate_page
 from collir.tools.calibrate_page import FITTED, HELD_BACK, KIND, Number
@@ -36,7 +36,7 @@ from collir.tools.calibration_output import rounded
 from collir.tools.device_measure import measure_device
 from collir.tools.foreign import comment, read_foreign
 from collir.tools.measured import machine_named
-from collir.tools.points_page import Point
+from collir.tools.points_page import PredictedPoint
 from collir.tools.shell import UsageError, write_whole
 
 SECONDS = 60.0
@@ -203,7 +203,7 @@ def report(result: DeviceCalibration) -> str:
     return "\n".join([*(line.rstrip() for line in lines), ""])
 
 
-def _errors(result: DeviceCalibration, samples: Sequence[Sample]) -> list[str]:
+def _errors(result: DeviceCalibration, samples: Sequence[KernelSample]) -> list[str]:
     if not samples:
         return ["-", "-", ""]
     errors = result.errors(samples)
@@ -247,18 +247,18 @@ def _html(result: DeviceCalibration, times: DeviceTimes, file: str, text: str) -
     )
 
 
-def _point(sample: Sample, predicted: float, kind: str) -> Point:
+def _point(sample: KernelSample, predicted: float, kind: str) -> PredictedPoint:
     """Return the point of a timed program."""
     probe = sample.probe
     choices = {KIND: kind, "program": probe.kind, "type": probe.dtype}
-    cells = {KIND: Cell(kind), "program": Cell(probe.name)}
-    return Point(probe.name, sample.seconds, predicted, cells, choices)
+    cells = {KIND: HtmlCell(kind), "program": HtmlCell(probe.name)}
+    return PredictedPoint(probe.name, sample.seconds, predicted, cells, choices)
 
 
 def _as_json(result: DeviceCalibration, times: DeviceTimes, text: str) -> dict[str, Any]:
     """Return the result for programs: SI units, relative errors."""
 
-    def errors(samples: Sequence[Sample]) -> dict[str, Any]:
+    def errors(samples: Sequence[KernelSample]) -> dict[str, Any]:
         own = result.errors(samples)
         points = [
             {

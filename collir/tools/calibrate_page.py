@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from collir.targets.reports.page.rendered import rendered
-from collir.targets.reports.page.tables import Cell
-from collir.tools.points_page import Point, errors_by, groups, scatter, sentences, shown
+from collir.targets.reports.page.tables import HtmlCell
+from collir.tools.points_page import PredictedPoint, errors_by, groups, scatter, sentences, shown
 
 FITTED, HELD_BACK = "fitted", "held back"
 
@@ -44,7 +44,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Interval:
+class IntervalChart:
     """The chart of an interval relative to the value, in pixels.
 
     Attributes:
@@ -66,7 +66,11 @@ class Interval:
 
 
 def html(
-    title: str, lines: Sequence[str], numbers: Sequence[Number], points: Sequence[Point], coll: str
+    title: str,
+    lines: Sequence[str],
+    numbers: Sequence[Number],
+    points: Sequence[PredictedPoint],
+    coll: str,
 ) -> str:
     """Return the page of a calibration.
 
@@ -105,7 +109,7 @@ def html(
     )
 
 
-def _sentences(numbers: Sequence[Number], points: Sequence[Point]) -> Iterator[str]:
+def _sentences(numbers: Sequence[Number], points: Sequence[PredictedPoint]) -> Iterator[str]:
     fitted = sum(number.fitted for number in numbers)
     kept = [point for point in points if point.choices[KIND] == HELD_BACK]
     used = len(points) - len(kept)
@@ -124,15 +128,15 @@ def _columns(numbers: Sequence[Number]) -> list[str]:
     return ["number", "value", "95 % interval", *["before", "how"] * before]
 
 
-def _cells(number: Number, numbers: Sequence[Number]) -> list[Cell]:
+def _cells(number: Number, numbers: Sequence[Number]) -> list[HtmlCell]:
     """Return the cells of a number, in the order of the columns, behind its name.
 
     Intervals are sorted by the ratio of their ends.
     """
     width = number.high / number.low if number.low > 0 and number.high < math.inf else None
-    cells = [Cell(number.value_text, number.value), Cell(number.interval_text, width)]
+    cells = [HtmlCell(number.value_text, number.value), HtmlCell(number.interval_text, width)]
     if any(each.given is not None for each in numbers):
-        cells += [Cell(number.given_text, number.given), Cell(number.how)]
+        cells += [HtmlCell(number.given_text, number.given), HtmlCell(number.how)]
     return cells
 
 
@@ -148,7 +152,7 @@ def _limit(numbers: Sequence[Number]) -> float:
     return next((limit for limit in _LIMITS if limit >= most), _LIMITS[-1])
 
 
-def _interval(number: Number, limit: float) -> Interval | None:
+def _interval(number: Number, limit: float) -> IntervalChart | None:
     """Return the chart of a number; None if there is nothing to draw."""
     if number.value <= 0 or number.interval_text == "-":
         return None
@@ -159,7 +163,7 @@ def _interval(number: Number, limit: float) -> Interval | None:
 
     low, high = number.low / number.value, number.high / number.value
     before = number.given / number.value if number.given else 1.0
-    return Interval(
+    return IntervalChart(
         place(max(number.low, number.value / limit)),
         place(min(number.high, number.value * limit)),
         low < 1 / limit,

@@ -10,7 +10,7 @@ import collir
 from collir.ir.diagnostics import Sources
 from collir.targets.reports.terminal import drawn_on
 from collir.tools import completion
-from collir.tools.shell import Arguments, UsageError, run_tool
+from collir.tools.shell import CommandParser, UsageError, run_tool
 
 
 class Command(Protocol):
@@ -110,7 +110,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    parser = Arguments(prog="collir", description="Everything but collopt and collrun.")
+    parser = CommandParser(prog="collir", description="Everything but collopt and collrun.")
     parser.add_argument("--version", action="version", version=f"collir {collir.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, (summary, load) in COMMANDS.items():

@@ -16,7 +16,7 @@ from pathlib import Path
 import collir
 from collir.ir.diagnostics import Sources
 from collir.tools import completion
-from collir.tools.shell import Arguments, function_name, run_tool
+from collir.tools.shell import CommandParser, function_name, run_tool
 
 
 def _seed(text: str) -> int:
@@ -27,7 +27,7 @@ def _seed(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Arguments(
+    parser = CommandParser(
         prog="collrun", description="Runs the functions of a program and checks what they compute."
     )
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")

@@ -16,13 +16,10 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.inlining import functions_without_calls
-from collir.ir.instantiation import instantiate
 from collir.ir.loops import steps_with_times
 from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.names import argument_names, result_names
 from collir.ir.roles import argument_roles
-from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.machine.counts import devices_text
 from collir.semantics.reference.buffers import NUMPY, assemble, random_tensor
 from collir.semantics.reference.collectives import Array
@@ -31,11 +28,14 @@ from collir.semantics.reference.executor import execute, memory_needed
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.tools import api
 from collir.tools.comparison import Case, distributed, report, wrong_meaning
-from collir.tools.engines import ENGINES, Engine, check_on
+from collir.tools.engines import ENGINES, CodeEngine, check_on
 from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions, reported
 from collir.tools.memory import check_available
 from collir.tools.shell import BAD_INPUT, UsageError
+from collir.transforms.inlining import functions_without_calls
+from collir.transforms.instantiation import instantiate
+from collir.transforms.smaller import dimensions, largest_dimension, resize
 
 
 def run(options: argparse.Namespace, sources: Sources) -> int:
@@ -55,7 +55,7 @@ def _run(
     options: argparse.Namespace,
     module: ModuleOp,
     asked: set[str],
-    engine: Engine | None,
+    engine: CodeEngine | None,
     repeats: int | None,
 ) -> int:
     """Run functions of a module, those that are asked for if any are, and return the status."""
@@ -82,7 +82,7 @@ def _run(
     return 0 if all(verdicts) else BAD_INPUT
 
 
-def _repeats(options: argparse.Namespace, engine: Engine | None) -> int | None:
+def _repeats(options: argparse.Namespace, engine: CodeEngine | None) -> int | None:
     """Return the number of runs for ``--time``; None without it."""
     if not options.time:
         if options.repeats is not None:

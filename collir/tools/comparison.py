@@ -17,7 +17,7 @@ from collir.semantics.reference.collectives import Array, Buffers
 from collir.semantics.reference.double import in_double, module_in_double
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.meaning import meaning
-from collir.tools.agreement import DOUBLE_ROUNDINGS, Difference, differences, perturbed
+from collir.tools.agreement import DOUBLE_ROUNDINGS, RunDifference, differences, perturbed
 from collir.tools.memory import check_available
 
 _PARTS = (1, 2)
@@ -73,7 +73,7 @@ def distributed(
     ]
 
 
-def wrong_meaning(case: Case) -> list[Difference]:
+def wrong_meaning(case: Case) -> list[RunDifference]:
     """Return the results of the numpy engine that are not those of the function on one device.
 
     Raises:
@@ -96,7 +96,7 @@ def wrong_meaning(case: Case) -> list[Difference]:
     return differences(case.function, actual, expected, case.tolerance, nearby)
 
 
-def wrong_buffers(module: ModuleOp, case: Case, results: Sequence[Buffers]) -> list[Difference]:
+def wrong_buffers(module: ModuleOp, case: Case, results: Sequence[Buffers]) -> list[RunDifference]:
     """Return the results on devices that are not those of the numpy engine."""
 
     def nearby(change: float) -> list[Buffers]:
@@ -109,7 +109,7 @@ def wrong_buffers(module: ModuleOp, case: Case, results: Sequence[Buffers]) -> l
     return differences(case.function, results, case.results, case.tolerance, nearby)
 
 
-def report(wrong: Sequence[Difference]) -> bool:
+def report(wrong: Sequence[RunDifference]) -> bool:
     """Print what differs, and return whether nothing does."""
     for difference in wrong:
         print(f"  {difference.result} {difference.text}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collir.cost.calibration.device.probes import DTYPES, default_probes, page
-from collir.cost.calibration.device.times import DeviceTimes, Timing
+from collir.cost.calibration.device.times import DeviceTimes, ProbeTiming
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.reader import read
 from collir.targets.code.jax import emit_jax
@@ -99,7 +99,7 @@ def measure_device(dtypes: Sequence[str], seconds: float, probes: int | None = N
         str(about["device"]),
         int(about["cores"]),
         float(about["memory"]),
-        tuple(Timing(probe, time) for probe, time in timings),
+        tuple(ProbeTiming(probe, time) for probe, time in timings),
     )
 
 

@@ -12,13 +12,13 @@ from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import mesh_of
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.inlining import function_without_calls
-from collir.ir.models import has_models
-from collir.ir.rotation import function_as_run
 from collir.targets.reports.text import seconds_text
 from collir.tools import jax_run, local_run, mpi4py_run, mpi_run, torch_run
 from collir.tools.comparison import Case, cases_in_double, part_of, report, wrong_buffers
 from collir.tools.processes import Call, Outcome, check_installed
+from collir.transforms.as_run import function_as_run
+from collir.transforms.for_code import has_models
+from collir.transforms.inlining import function_without_calls
 
 
 def _rounds(case: Case) -> bool:
@@ -32,7 +32,7 @@ def _is_model_that_rounds(case: Case) -> bool:
 
 
 @dataclass(frozen=True)
-class Engine:
+class CodeEngine:
     """An engine that runs emitted code.
 
     Attributes:
@@ -68,19 +68,19 @@ class Engine:
 
 
 ENGINES = {
-    "mpi": Engine(
+    "mpi": CodeEngine(
         "MPI",
         lambda module, calls, folder, n: mpi_run.run(module, calls, folder, repeats=n),
         True,
         _is_model_that_rounds,
     ),
-    "mpi4py": Engine(
+    "mpi4py": CodeEngine(
         "MPI, numpy",
         lambda module, calls, folder, n: mpi4py_run.run(module, calls, folder, n),
         True,
         _is_model_that_rounds,
     ),
-    "jax": Engine(
+    "jax": CodeEngine(
         "jax",
         lambda module, calls, folder, _: jax_run.run(module, calls, folder),
         False,
@@ -88,14 +88,14 @@ ENGINES = {
         unit="device",
         package="jax",
     ),
-    "torch": Engine(
+    "torch": CodeEngine(
         "torch, gloo",
         lambda module, calls, folder, _: torch_run.run(module, calls, folder),
         False,
         _rounds,
         package="torch",
     ),
-    "local": Engine(
+    "local": CodeEngine(
         "programs of ranks",
         lambda module, calls, folder, _: local_run.run(module, calls),
         False,
@@ -105,7 +105,9 @@ ENGINES = {
 """The engines by the words for them on the command line."""
 
 
-def check_on(engine: Engine, module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> bool:
+def check_on(
+    engine: CodeEngine, module: ModuleOp, cases: Sequence[Case], repeats: int | None
+) -> bool:
     """Run functions on an engine, and return whether every device's buffers are those of numpy.
 
     Args:
@@ -128,7 +130,7 @@ def check_on(engine: Engine, module: ModuleOp, cases: Sequence[Case], repeats: i
 
 
 def _parts(
-    engine: Engine, module: ModuleOp, cases: Sequence[Case]
+    engine: CodeEngine, module: ModuleOp, cases: Sequence[Case]
 ) -> Iterator[tuple[ModuleOp, list[Case]]]:
     """Yield the cases that run in one launch, with the module that has their functions: those on
     meshes of one size that are compared alike."""
@@ -139,7 +141,7 @@ def _parts(
                 yield part_of(module, group)
 
 
-def _is_same(module: ModuleOp, case: Case, outcome: Outcome, engine: Engine) -> bool:
+def _is_same(module: ModuleOp, case: Case, outcome: Outcome, engine: CodeEngine) -> bool:
     """Print whether every device's buffers are those of the numpy engine, and return it."""
     results, seconds = outcome
     wrong = wrong_buffers(module, case, results)

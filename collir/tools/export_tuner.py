@@ -10,7 +10,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.tuning import KINDS, fastest_ranges, saved
 from collir.cost.network.group import CostError, Group
 from collir.dialects.machine import MachineOp
-from collir.importing.measurements.tables import Extent, mesh_over
+from collir.importing.measurements.tables import LevelExtent, mesh_over
 from collir.importing.tuner import (
     ALGORITHMS,
     COLLECTIVES,
@@ -18,7 +18,7 @@ from collir.importing.tuner import (
     PROTOCOLS,
     read_tuner,
 )
-from collir.importing.values import MAX_BYTES, Place, ReadError
+from collir.importing.values import MAX_BYTES, ReadError, TextPlace
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.machine import Machine, Runtime, runtime_of
 from collir.syntax.machines import shipped
@@ -102,19 +102,19 @@ def group_of(machine: Machine, ranks: int) -> Group:
         ReadError: no level ends with these ranks.
         CostError: the group has no cost.
     """
-    extents: list[Extent] = []
+    extents: list[LevelExtent] = []
     left = ranks
     for level in reversed(machine.levels):
         if left < 1 or (left > level.size and left % level.size):
             left = 0
             break
-        extents.append(Extent(level.name, min(left, level.size)))
+        extents.append(LevelExtent(level.name, min(left, level.size)))
         left = max(1, left // level.size)
     if left != 1:
         sizes = " x ".join(f"{level.name}[{level.size}]" for level in machine.levels)
         message = f"{ranks} ranks do not fill whole children of the levels {sizes}"
-        raise ReadError(message, Place(1))
-    mesh = mesh_over(machine, extents, Place(1))
+        raise ReadError(message, TextPlace(1))
+    mesh = mesh_over(machine, extents, TextPlace(1))
     axes = tuple(sub.name for sub in mesh.sub_axes if sub.axis == "group")
     idle = frozenset(sub.name for sub in mesh.sub_axes if sub.axis == "idle")
     return Collective(KINDS[0], mesh, axes, 1.0, at_root=idle).group("hardware")

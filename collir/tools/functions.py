@@ -8,12 +8,12 @@ from xdsl.dialects.func import FuncOp
 
 from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import Position
-from collir.ir.differentiation import gradients_as_calls
 from collir.ir.functions import functions_of
-from collir.ir.rotation import as_run
 from collir.ir.selection import erase_other_functions
 from collir.syntax.imports import LIBRARY
 from collir.tools.shell import UsageError
+from collir.transforms.as_run import as_run
+from collir.transforms.gradients.differentiation import gradients_as_calls
 
 
 def keep_functions(module: ModuleOp, names: Sequence[str]) -> None:

@@ -8,8 +8,8 @@ from collir.importing.hlo.devices import machine_of
 from collir.importing.hlo.groups import GroupsError
 from collir.importing.hlo.inference import digits_of, is_collective, shardings
 from collir.importing.hlo.mesh import mesh_of
-from collir.importing.hlo.text import Instruction, Module, read
-from collir.importing.hlo.written import Writer
+from collir.importing.hlo.text import HloInstruction, HloModule, read
+from collir.importing.hlo.written import HloWriter
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.syntax.reader import read as read_program
 
@@ -85,14 +85,14 @@ def import_hlo(
     head = [*(f"// {line}".rstrip() for line in comment.splitlines())]
     declared = [declared_machine.text, f"mesh @m on @cluster {{ {pieces.text} }}", ""]
     remarks: list[str] = []
-    writer = Writer(module, pieces, file)
+    writer = HloWriter(module, pieces, file)
     function = writer.function()
     try:
         _ = read_program("\n".join([*declared, function]), "<imported>")
     except DiagnosticError as error:
         message = error.diagnostics[0].message
         remarks.append(f"written as blocks that all devices have, as collir's rules say: {message}")
-        writer = Writer(module, pieces, file, has_blocks=True)
+        writer = HloWriter(module, pieces, file, has_blocks=True)
         function = writer.function()
     sent = writer.typer.made.sent.values()
     typed = sum(not x.reason and x.instruction not in writer.typer.made.by_hand for x in sent)
@@ -115,11 +115,11 @@ def import_hlo(
     return ImportedHlo(whole, len(sent), typed, tuple(problems), tuple(remarks), writer.sources)
 
 
-def _called(x: Instruction) -> str:
+def _called(x: HloInstruction) -> str:
     return f"{x.name} (line {x.line}{f', {x.source}' if x.source else ''})"
 
 
-def _unknown_types(module: Module) -> list[str]:
+def _unknown_types(module: HloModule) -> list[str]:
     found = {shape.dtype for c in module.computations.values() for x in c.instructions
              for shape in x.shape.arrays}  # fmt: skip
     return sorted(x for x in found if x.startswith(("f8", "f4", "c", "u4", "s4", "u2", "s2")))

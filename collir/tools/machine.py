@@ -14,7 +14,7 @@ from typing import Any
 from collir.dialects.machine import LevelAttr, MachineOp
 from collir.importing import machines as readers
 from collir.importing.machines.description import MachineDescription
-from collir.importing.values import MAX_BYTES, Place, ReadError, Remark
+from collir.importing.values import MAX_BYTES, ReadError, Remark, TextPlace
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -229,7 +229,7 @@ class _Described:
         """True if the devices of the description are the nodes of a network."""
         return bool(self.description.nodes)
 
-    def error(self, message: str, place: Place) -> DiagnosticError:
+    def error(self, message: str, place: TextPlace) -> DiagnosticError:
         """Return an error at a place in the file."""
         position = Position(self.file, place.line, place.column)
         return DiagnosticError(Diagnostic(message, position))

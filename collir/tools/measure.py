@@ -21,8 +21,14 @@ from typing import Any
 import numpy as np
 
 from collir.importing.measurements import own
-from collir.importing.measurements.tables import Extent, Row, Table, Tables, extents
-from collir.importing.values import Place, ReadError
+from collir.importing.measurements.tables import (
+    LevelExtent,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
+    extents,
+)
+from collir.importing.values import ReadError, TextPlace
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives in which every rank needs data of every other rank.
@@ -45,15 +51,15 @@ Of more levels, each is measured alone, and all together.
 
 
 @dataclass(frozen=True)
-class Point:
+class MeasuredCollective:
     """A collective over some levels, and the size of its full buffer in bytes."""
 
     kind: str
-    over: tuple[Extent, ...]
+    over: tuple[LevelExtent, ...]
     size: int
 
 
-def groups(levels: Sequence[Extent]) -> list[tuple[Extent, ...]]:
+def groups(levels: Sequence[LevelExtent]) -> list[tuple[LevelExtent, ...]]:
     """Return groups over all, one or some levels, with all groups beside them at the same time.
 
     For a single level, groups of two of its children are included.
@@ -66,30 +72,32 @@ def groups(levels: Sequence[Extent]) -> list[tuple[Extent, ...]]:
         for subset in combinations(places, count)
         if few or count in (1, len(levels))
     ]
-    result: list[tuple[Extent, ...]] = []
+    result: list[tuple[LevelExtent, ...]] = []
     for subset in subsets:
         group = [
-            Extent(level.level, level.size) if at in subset else Extent(level.level, 1, level.size)
+            LevelExtent(level.level, level.size)
+            if at in subset
+            else LevelExtent(level.level, 1, level.size)
             for at, level in enumerate(levels)
         ]
         result.append(tuple(group))
         if len(subset) == 1 and (size := levels[subset[0]].size) > 2 and size % 2 == 0:
-            group[subset[0]] = Extent(levels[subset[0]].level, 2, size // 2)
+            group[subset[0]] = LevelExtent(levels[subset[0]].level, 2, size // 2)
             result.append(tuple(group))
     return result
 
 
-def points(levels: Sequence[Extent]) -> list[Point]:
+def points(levels: Sequence[LevelExtent]) -> list[MeasuredCollective]:
     """Return all points; sizes that the ranks of a group do not divide are rounded down."""
-    result: list[Point] = []
+    result: list[MeasuredCollective] = []
     for over, kind, size in product(groups(levels), KINDS, SIZES):
         unit = 4 * math.prod(extent.size for extent in over)
         if size >= unit:
-            result.append(Point(kind, over, size // unit * unit))
+            result.append(MeasuredCollective(kind, over, size // unit * unit))
     return result
 
 
-def colour(over: Sequence[Extent], rank: int) -> int:
+def colour(over: Sequence[LevelExtent], rank: int) -> int:
     """Return the index of the group of a rank, among the groups beside one another."""
     index, remaining = 0, rank
     stride = 1
@@ -100,7 +108,7 @@ def colour(over: Sequence[Extent], rank: int) -> int:
     return index
 
 
-def _operation(mpi: Any, group: Any, point: Point) -> Callable[[], object]:
+def _operation(mpi: Any, group: Any, point: MeasuredCollective) -> Callable[[], object]:
     """Return a function that runs a collective on buffers that exist already."""
     ranks: int = group.Get_size()
     buffer = np.ones(point.size // 4, np.float32)
@@ -119,7 +127,9 @@ def _operation(mpi: Any, group: Any, point: Point) -> Callable[[], object]:
             raise AssertionError(f"{point.kind} is not measured")
 
 
-def measure(mpi: Any, levels: Sequence[Extent], seconds: float) -> list[tuple[Point, float]]:
+def measure(
+    mpi: Any, levels: Sequence[LevelExtent], seconds: float
+) -> list[tuple[MeasuredCollective, float]]:
     """Measure for ``seconds``; return each measured point and its median time, equal on all ranks.
 
     Points are visited with a stride, so that a first round that is cut off has points of all kinds.
@@ -130,7 +140,7 @@ def measure(mpi: Any, levels: Sequence[Extent], seconds: float) -> list[tuple[Po
     all_points = points(levels)
     stride = next(step for step in range(97, 200) if math.gcd(step, len(all_points)) == 1)
     order = [all_points[at * stride % len(all_points)] for at in range(len(all_points))]
-    times: dict[Point, list[float]] = {}
+    times: dict[MeasuredCollective, list[float]] = {}
     end = time.perf_counter() + seconds
     while True:
         for point in order:
@@ -146,14 +156,17 @@ def measure(mpi: Any, levels: Sequence[Extent], seconds: float) -> list[tuple[Po
                 return [(timed, median(times[timed])) for timed in all_points if timed in times]
 
 
-def tables(measured: Sequence[tuple[Point, float]]) -> Tables:
+def tables(measured: Sequence[tuple[MeasuredCollective, float]]) -> MeasuredTables:
     """Return measured points as a file of measurements has them."""
-    rows_by_group: dict[tuple[Extent, ...], list[Row]] = {}
+    rows_by_group: dict[tuple[LevelExtent, ...], list[MeasuredRow]] = {}
     for point, seconds in measured:
-        row = Row(point.kind, point.size, seconds, Place(1))
+        row = MeasuredRow(point.kind, point.size, seconds, TextPlace(1))
         rows_by_group.setdefault(point.over, []).append(row)
-    return Tables(
-        "", tuple(Table(tuple(rows), Place(1), over) for over, rows in rows_by_group.items())
+    return MeasuredTables(
+        "",
+        tuple(
+            MeasuredTable(tuple(rows), TextPlace(1), over) for over, rows in rows_by_group.items()
+        ),
     )
 
 
@@ -166,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from mpi4py import MPI
 
     try:
-        levels = extents("*".join(options.levels), Place(1))
+        levels = extents("*".join(options.levels), TextPlace(1))
     except ReadError as error:
         parser.error(error.message)
     ranks = math.prod(extent.size for extent in levels)

@@ -9,8 +9,8 @@ from pathlib import Path
 from collir.cost.calibration import Sample
 from collir.dialects.machine import MachineOp
 from collir.importing.measurements import files
-from collir.importing.measurements.tables import KINDS, Extent, extents
-from collir.importing.values import MAX_BYTES, Place, ReadError, Remark
+from collir.importing.measurements.tables import KINDS, LevelExtent, extents
+from collir.importing.values import MAX_BYTES, ReadError, Remark, TextPlace
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -32,7 +32,7 @@ class FileRequest:
     """A file to read, with the levels of its groups and its collective, if they are named."""
 
     file: str
-    over: tuple[Extent, ...] = ()
+    over: tuple[LevelExtent, ...] = ()
     kind: str | None = None
 
 
@@ -50,7 +50,7 @@ _SETTING = re.compile(r",(over|collective)=([^,]*)$")
 
 def file_request(text: str) -> FileRequest:
     """Return the request of a text such as ``FILE,over=node:2,collective=all_reduce``."""
-    over: tuple[Extent, ...] = ()
+    over: tuple[LevelExtent, ...] = ()
     kind: str | None = None
     file, given = text, set[str]()
     while match := _SETTING.search(file):
@@ -60,7 +60,7 @@ def file_request(text: str) -> FileRequest:
         given.add(match[1])
         if match[1] == "over":
             try:
-                over = extents(match[2], Place(1))
+                over = extents(match[2], TextPlace(1))
             except ReadError as error:
                 raise UsageError(f"--from {text}: {error.message}") from error
         elif match[2] in KINDS:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from collir.cost.calibration import Residual
-from collir.targets.reports.page.tables import Cell
+from collir.targets.reports.page.tables import HtmlCell
 from collir.targets.reports.text import bytes_text, seconds_text
 
 MOST_WORST = 10
@@ -18,7 +18,7 @@ CLOSE = 0.25
 
 
 @dataclass(frozen=True)
-class Point:
+class PredictedPoint:
     """A measured time with its prediction.
 
     Attributes:
@@ -30,7 +30,7 @@ class Point:
     name: str
     measured: float
     predicted: float
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, HtmlCell]
     choices: Mapping[str, str]
 
     @property
@@ -58,19 +58,19 @@ class PointsTable:
     """
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[HtmlCell]]
     worst: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Group:
+class ErrorTable:
     """A table of errors, a row for each value of a choice."""
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[HtmlCell]]
 
 
-def collective_point(residual: Residual, more: Mapping[str, str] | None = None) -> Point:
+def collective_point(residual: Residual, more: Mapping[str, str] | None = None) -> PredictedPoint:
     """Return the point of a collective.
 
     Args:
@@ -79,16 +79,16 @@ def collective_point(residual: Residual, more: Mapping[str, str] | None = None) 
     collective, source = residual.sample.collective, residual.sample.source
     own = dict(more or {})
     size, ranks = bytes_text(collective.size), str(collective.ranks)
-    return Point(
+    return PredictedPoint(
         f"{collective.kind} of {size} on {ranks} ranks ({source})",
         residual.sample.seconds,
         residual.predicted,
         {
-            **{name: Cell(value) for name, value in own.items()},
-            "collective": Cell(collective.kind),
-            "ranks": Cell(ranks, collective.ranks),
-            "bytes": Cell(size, collective.size),
-            "from": Cell(source),
+            **{name: HtmlCell(value) for name, value in own.items()},
+            "collective": HtmlCell(collective.kind),
+            "ranks": HtmlCell(ranks, collective.ranks),
+            "bytes": HtmlCell(size, collective.size),
+            "from": HtmlCell(source),
         },
         {**own, "collective": collective.kind, "ranks": ranks, "source": _file(source)},
     )
@@ -100,23 +100,23 @@ def _file(source: str) -> str:
     return file if colon and line.isdigit() else source
 
 
-def worst_of(points: Sequence[Point]) -> list[int]:
+def worst_of(points: Sequence[PredictedPoint]) -> list[int]:
     """Return the numbers of the points that are furthest off, the worst first."""
     order = sorted(range(len(points)), key=lambda n: -points[n].distance)
     return order[:MOST_WORST]
 
 
-def shown(points: Sequence[Point]) -> PointsTable:
+def shown(points: Sequence[PredictedPoint]) -> PointsTable:
     """Return the table of points."""
     worst = worst_of(points)
     places = {number: place for place, number in enumerate(worst, 1)}
     rows = [
         [
             *point.cells.values(),
-            Cell(seconds_text(point.measured), point.measured),
-            Cell(seconds_text(point.predicted), point.predicted),
-            Cell(f"{point.ratio:.2f}", point.ratio),
-            Cell(str(places[n]), places[n]) if n in places else Cell(""),
+            HtmlCell(seconds_text(point.measured), point.measured),
+            HtmlCell(seconds_text(point.predicted), point.predicted),
+            HtmlCell(f"{point.ratio:.2f}", point.ratio),
+            HtmlCell(str(places[n]), places[n]) if n in places else HtmlCell(""),
         ]
         for n, point in enumerate(points)
     ]
@@ -124,14 +124,14 @@ def shown(points: Sequence[Point]) -> PointsTable:
     return PointsTable(columns, rows, [_line(points[n]) for n in worst])
 
 
-def _line(point: Point) -> str:
+def _line(point: PredictedPoint) -> str:
     return (
         f"{point.name}: measured {seconds_text(point.measured)}, predicted "
         f"{seconds_text(point.predicted)}, {point.error:+.1%}"
     )
 
 
-def scatter(points: Sequence[Point]) -> dict[str, Any]:
+def scatter(points: Sequence[PredictedPoint]) -> dict[str, Any]:
     """Return what the script draws of points."""
     worst = set(worst_of(points))
     return {
@@ -143,7 +143,7 @@ def scatter(points: Sequence[Point]) -> dict[str, Any]:
     }
 
 
-def sentences(points: Sequence[Point]) -> Iterator[str]:
+def sentences(points: Sequence[PredictedPoint]) -> Iterator[str]:
     """Yield what matters of points, in three sentences."""
     middle = median(abs(point.error) for point in points)
     yield f"{len(points):,} predictions have a median error of {middle:.1%}."
@@ -156,28 +156,28 @@ def sentences(points: Sequence[Point]) -> Iterator[str]:
     )
 
 
-def errors_by(points: Sequence[Point], name: str) -> Group:
+def errors_by(points: Sequence[PredictedPoint], name: str) -> ErrorTable:
     """Return the errors for each value of a choice."""
-    own: dict[str, list[Point]] = {}
+    own: dict[str, list[PredictedPoint]] = {}
     for point in points:
         own.setdefault(point.choices[name], []).append(point)
     columns = [name, "times", "median error", "furthest off", "which"]
-    return Group(columns, [_errors(value, group) for value, group in own.items()])
+    return ErrorTable(columns, [_errors(value, group) for value, group in own.items()])
 
 
-def _errors(value: str, points: Sequence[Point]) -> list[Cell]:
+def _errors(value: str, points: Sequence[PredictedPoint]) -> list[HtmlCell]:
     middle = median(abs(point.error) for point in points)
     worst = max(points, key=lambda point: point.distance)
     return [
-        Cell(value),
-        Cell(str(len(points)), len(points)),
-        Cell(f"{middle:.1%}", middle),
-        Cell(f"{worst.error:+.1%}", worst.error),
-        Cell(worst.name),
+        HtmlCell(value),
+        HtmlCell(str(len(points)), len(points)),
+        HtmlCell(f"{middle:.1%}", middle),
+        HtmlCell(f"{worst.error:+.1%}", worst.error),
+        HtmlCell(worst.name),
     ]
 
 
-def groups(points: Sequence[Point]) -> list[Group]:
+def groups(points: Sequence[PredictedPoint]) -> list[ErrorTable]:
     """Return the errors by each choice that has several values, but for the ranks."""
     return [
         errors_by(points, name)

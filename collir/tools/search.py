@@ -25,7 +25,7 @@ from collir.tools.own_problems import own_subject
 from collir.tools.search_output import Outcome, as_json, as_text
 from collir.tools.search_page import advice, html
 from collir.tools.search_subjects import SUBJECTS, Options, Parser, Subject, at_least_one
-from collir.tools.shell import Arguments, UsageError, check_folders, write_whole
+from collir.tools.shell import CommandParser, UsageError, check_folders, write_whole
 
 
 def _common(parser: Parser) -> None:
@@ -106,7 +106,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         _configure(subparser, subject)
 
     def own(name: str) -> Parser:
-        return _configure(Arguments(prog=f"{parser.prog} {name}"), own_subject(name))
+        return _configure(CommandParser(prog=f"{parser.prog} {name}"), own_subject(name))
 
     problems.choices = _Problems(problems.choices, own)
     setattr(problems, "_name_parser_map", problems.choices)  # noqa: B010 - where argparse looks

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from collir.search.core.coordination import COORDINATIONS
-from collir.search.core.tasks import Profile
+from collir.search.core.tasks import SearchProfile
 from collir.search.running.profiling import recommend
 from collir.search.running.results import Decision, Enumeration, Optimum, Solution, Status
 from collir.syntax.units import seconds_text
 from collir.targets.reports.page.rendered import rendered
-from collir.targets.reports.page.tables import Cell
+from collir.targets.reports.page.tables import HtmlCell
 from collir.tools.search_output import Outcome, finite, plain
 
 MOST_SOLUTIONS = 1_000
@@ -27,11 +27,11 @@ COUNTS = ("nodes", "pruned", "dominated", "backtracks")
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table of a page."""
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[HtmlCell]]
 
 
 def html(outcome: Outcome, title: str = "", noun: str = "") -> str:
@@ -147,17 +147,17 @@ def _solutions(outcome: Outcome) -> Sequence[Solution[Any]]:
             return []
 
 
-def _listed(solutions: Sequence[Solution[Any]]) -> list[list[Cell]]:
+def _listed(solutions: Sequence[Solution[Any]]) -> list[list[HtmlCell]]:
     """Return the rows of solutions: their places, values and texts."""
-    rows: list[list[Cell]] = []
+    rows: list[list[HtmlCell]] = []
     for number, solution in enumerate(solutions[:MOST_SOLUTIONS], 1):
         shown = solution.node if solution.shown is None else solution.shown
-        value = Cell(str(solution.value), finite(solution.value))
-        rows.append([Cell(str(number), number), value, Cell(plain(shown))])
+        value = HtmlCell(str(solution.value), finite(solution.value))
+        rows.append([HtmlCell(str(number), number), value, HtmlCell(plain(shown))])
     return rows
 
 
-def _depths(profile: Profile) -> list[dict[str, Any]]:
+def _depths(profile: SearchProfile) -> list[dict[str, Any]]:
     """Return the counts that are not 0 at all depths, each with its name."""
     length = max(len(getattr(profile, name)) for name in COUNTS)
     counts = {name: getattr(profile, name) for name in COUNTS}
@@ -168,50 +168,50 @@ def _depths(profile: Profile) -> list[dict[str, Any]]:
     ]
 
 
-def _by_depth(depths: Sequence[dict[str, Any]]) -> Table | None:
+def _by_depth(depths: Sequence[dict[str, Any]]) -> PageTable | None:
     if not depths:
         return None
     rows = [
-        [Cell(str(depth), depth), *(Cell(f"{count:,}", count) for count in own)]
+        [HtmlCell(str(depth), depth), *(HtmlCell(f"{count:,}", count) for count in own)]
         for depth, own in enumerate(zip(*(each["counts"] for each in depths), strict=True))
     ]
-    return Table(["depth", *(each["name"] for each in depths)], rows)
+    return PageTable(["depth", *(each["name"] for each in depths)], rows)
 
 
-def _longest(profile: Profile) -> list[list[float]]:
+def _longest(profile: SearchProfile) -> list[list[float]]:
     """Return the depth and the seconds of the longest tasks."""
     longest = sorted(profile.tasks, key=lambda task: -task[1])[:MOST_TASKS]
     return [[depth, seconds] for depth, seconds, _ in longest]
 
 
-def _tasks(profile: Profile) -> Table:
+def _tasks(profile: SearchProfile) -> PageTable:
     """Return what tasks took, by the depth of their roots."""
     own: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for depth, seconds, nodes in profile.tasks:
         own[depth].append((seconds, nodes))
-    rows: list[list[Cell]] = []
+    rows: list[list[HtmlCell]] = []
     for depth, tasks in sorted(own.items()):
         times = [seconds for seconds, _ in tasks]
         took = (sum(times), statistics.median(times), max(times))
         nodes = sum(count for _, count in tasks)
         rows.append(
             [
-                Cell(str(depth), depth),
-                Cell(f"{len(tasks):,}", len(tasks)),
-                *(Cell(seconds_text(seconds), seconds) for seconds in took),
-                Cell(f"{nodes:,}", nodes),
+                HtmlCell(str(depth), depth),
+                HtmlCell(f"{len(tasks):,}", len(tasks)),
+                *(HtmlCell(seconds_text(seconds), seconds) for seconds in took),
+                HtmlCell(f"{nodes:,}", nodes),
             ]
         )
-    return Table(["depth of root", "tasks", "in all", "median", "longest", "nodes"], rows)
+    return PageTable(["depth of root", "tasks", "in all", "median", "longest", "nodes"], rows)
 
 
-def _statistics(outcome: Outcome) -> Table:
-    rows: list[list[Cell]] = []
+def _statistics(outcome: Outcome) -> PageTable:
+    rows: list[list[HtmlCell]] = []
     for name, value in asdict(outcome.statistics).items():
         if name == "seconds":
-            rows.append([Cell("time"), Cell(seconds_text(value), value)])
+            rows.append([HtmlCell("time"), HtmlCell(seconds_text(value), value)])
         elif isinstance(value, int):
-            rows.append([Cell(name), Cell(f"{value:,}", value)])
+            rows.append([HtmlCell(name), HtmlCell(f"{value:,}", value)])
         elif value:
-            rows.append([Cell(name), Cell(str(value))])
-    return Table(["count", "value"], rows)
+            rows.append([HtmlCell(name), HtmlCell(str(value))])
+    return PageTable(["count", "value"], rows)

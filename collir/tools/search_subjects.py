@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from collir.problems.clique import KClique, MaxClique
 from collir.problems.graph_files import read_dimacs, read_lad
-from collir.problems.graphs import Graph
+from collir.problems.graphs import UndirectedGraph
 from collir.problems.knapsack import read_knapsack
 from collir.problems.queens import Queens
 from collir.problems.semigroups import NumericalSemigroups
@@ -42,7 +42,7 @@ class Subject:
     noun: str = "solutions"
 
 
-def _graph(path: Path) -> Graph:
+def _graph(path: Path) -> UndirectedGraph:
     """Read a graph: LAD if the file's name ends so, else DIMACS."""
     return read_lad(path) if path.suffix == ".lad" else read_dimacs(path)
 

@@ -10,7 +10,7 @@ from collir.synthesis.sweeping.configuration import (
     WHOLE_GRADIENTS,
     Configuration,
 )
-from collir.synthesis.sweeping.weights import Use, Weight, weights_of
+from collir.synthesis.sweeping.weights import Weight, WeightUse, weights_of
 from collir.tools.settings_mesh import NamedMesh, rows_of, tuple_text
 from collir.tools.sweep_model import Model
 
@@ -29,7 +29,7 @@ _REPLICATED = "_layouts=Replicate()"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ParallelPlan:
     """How modules run that an axis divides.
 
     Attributes:
@@ -43,10 +43,10 @@ class Plan:
     whole: Sequence[str]
 
     @staticmethod
-    def of(weights: Sequence[Weight], axis: str) -> "Plan":
+    def of(weights: Sequence[Weight], axis: str) -> "ParallelPlan":
         """Return the styles of the modules whose weights an axis divides."""
         divided = [weight for weight in weights if axis in weight.divided]
-        known = {weight.module: weight for weight in divided if weight.use is not Use.OTHER}
+        known = {weight.module: weight for weight in divided if weight.use is not WeightUse.OTHER}
         # A bias follows the weight of its module, or the table that it is an output of. What else
         # has no style is left whole, with all that is divided together with it.
         left = {weight.divided[axis][1] for weight in divided if weight.module not in known}
@@ -54,7 +54,7 @@ class Plan:
         made = {  # classes that begin with the outputs of a product, which stay where they are
             weight.divided[axis][1]
             for weight in known.values()
-            if weight.use is Use.LINEAR and weight.divided[axis][0] == 0 and not weight.whole
+            if weight.use is WeightUse.LINEAR and weight.divided[axis][0] == 0 and not weight.whole
         }
         styles = {
             module: _style(weight, axis, weight.divided[axis][1] in made)
@@ -63,7 +63,7 @@ class Plan:
         }
         outputs = [module for module, weight in known.items() if weight.is_output]
         whole = [weight.name for weight in divided if weight.divided[axis][1] in left]
-        return Plan(styles, outputs, whole)
+        return ParallelPlan(styles, outputs, whole)
 
 
 def _style(weight: Weight, axis: str, inside: bool) -> str:
@@ -73,7 +73,7 @@ def _style(weight: Weight, axis: str, inside: bool) -> str:
         inside: whether the inputs of rows are the outputs of columns, on the same device.
     """
     dim, _ = weight.divided[axis]
-    if weight.use is Use.TABLE:
+    if weight.use is WeightUse.TABLE:
         return f"RowwiseParallel(input{_REPLICATED})" if dim == 0 else "ColwiseParallel()"
     if dim == 0:
         gathered = weight.whole or not weight.layers
@@ -90,7 +90,7 @@ def torch_lines(model: Model, c: Configuration) -> Iterator[str]:
     weights = weights_of(model.step)
     summed = *model.step.data, *model.step.context
     others = [axis for axis in c.degrees if axis not in (c.pipeline, *summed)]
-    plans = {axis: Plan.of(weights, axis) for axis in others if c.degrees[axis] > 1}
+    plans = {axis: ParallelPlan.of(weights, axis) for axis in others if c.degrees[axis] > 1}
     lists = list(dict.fromkeys(weight.layers for weight in weights if weight.layers))
     yield from _docstring(model, c, plans)
     yield from _imports(model, c, plans)
@@ -104,7 +104,7 @@ def torch_lines(model: Model, c: Configuration) -> Iterator[str]:
     yield from _stages(model, c, lists) if c.stages > 1 else _train_step(model, c)
 
 
-def _docstring(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterator[str]:
+def _docstring(model: Model, c: Configuration, plans: dict[str, ParallelPlan]) -> Iterator[str]:
     step = model.step
     yield f'"""@{step.function} on {c.devices} devices of {model.machine.name}, by collir sweep.'
     yield ""
@@ -144,7 +144,7 @@ def _docstring(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterat
     yield '"""'
 
 
-def _imports(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterator[str]:
+def _imports(model: Model, c: Configuration, plans: dict[str, ParallelPlan]) -> Iterator[str]:
     yield ""
     own = ["from bisect import bisect_right"] * (c.stages > 1)
     own += ["from fnmatch import fnmatch"] * bool(plans)
@@ -189,7 +189,7 @@ def _mesh(model: Model, c: Configuration) -> Iterator[str]:
     yield "    return mesh"
 
 
-def _styles(axis: str, plan: Plan) -> Iterator[str]:
+def _styles(axis: str, plan: ParallelPlan) -> Iterator[str]:
     name = axis.upper()
     yield f"\n\n# What {axis} divides; the first pattern that a name of a module has is its style."
     yield f"{name} = {{"
@@ -242,7 +242,7 @@ def divide(model: nn.Module, mesh: DeviceMesh, styles: dict, tables: tuple[str, 
                 setattr(module, name, divided)'''
 
 
-def _parallelize(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterator[str]:
+def _parallelize(model: Model, c: Configuration, plans: dict[str, ParallelPlan]) -> Iterator[str]:
     yield "\n\ndef parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:"
     yield '    """Set up a model, or the module of a stage, in place."""'
     for axis in plans:

@@ -42,7 +42,7 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-class Arguments(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """A parser of command lines that reports an error in one line."""
 
     def __init__(self, *args: Any, **options: Any):

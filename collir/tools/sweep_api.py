@@ -13,7 +13,7 @@ from collir.ir.diagnostics import Sources
 from collir.tools import sweep as command
 from collir.tools.api import emit, is_path
 from collir.tools.executors import Workers, workers_at
-from collir.tools.shell import Arguments, UsageError, write_whole
+from collir.tools.shell import CommandParser, UsageError, write_whole
 from collir.tools.sweep_driver import best_of, files_of, page_of, settings_of
 from collir.tools.sweep_driver import sweep as found
 from collir.tools.sweep_output import as_json
@@ -77,9 +77,9 @@ def sweep(
     return SweepResult(document, lambda: page_of(chosen, swept))
 
 
-def _parser() -> Arguments:
+def _parser() -> CommandParser:
     """Return the parser of the command."""
-    parser = Arguments(prog="collir.sweep", allow_abbrev=False)
+    parser = CommandParser(prog="collir.sweep", allow_abbrev=False)
     command.configure(parser)
     return parser
 

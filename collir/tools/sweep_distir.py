@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from collir.cost.distir import Configuration, Results, evaluate
-from collir.importing.configurations import DEGREES, SIZES, Row, read
+from collir.importing.configurations import DEGREES, SIZES, ConfigurationRow, read
 from collir.importing.values import MAX_BYTES
 from collir.ir.diagnostics import (
     Diagnostic,
@@ -50,7 +50,7 @@ def run(file: str, sources: Sources) -> int:
     return 0
 
 
-def table(rows: Sequence[Row], results: Results) -> str:
+def table(rows: Sequence[ConfigurationRow], results: Results) -> str:
     """Return the configurations and their results as comma-separated values."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")

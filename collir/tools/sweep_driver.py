@@ -21,7 +21,7 @@ from collir.syntax.units import Quantity, bytes_text, seconds_text
 from collir.synthesis.sweeping.configuration import CONTEXT, REPLICA, Recompute
 from collir.synthesis.sweeping.dividing import division_of, unused_axis
 from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
-from collir.synthesis.sweeping.space import SCHEDULES, Space, level_sizes
+from collir.synthesis.sweeping.space import SCHEDULES, ConfigurationSpace, level_sizes
 from collir.synthesis.sweeping.steps import TrainingStep
 from collir.targets.reports.page.rendered import check_installed as check_page
 from collir.tools.api import emit, read_text
@@ -35,7 +35,7 @@ from collir.tools.sweep_explain import compared, explained
 from collir.tools.sweep_measure import MEASURING, measured_seconds, measured_text
 from collir.tools.sweep_model import Model, step_of
 from collir.tools.sweep_output import (
-    Found,
+    BestConfigurations,
     Listed,
     Swept,
     as_csv,
@@ -47,7 +47,7 @@ from collir.tools.sweep_output import (
 )
 from collir.tools.sweep_page import html
 from collir.tools.sweep_plot import check_installed, svg
-from collir.tools.sweep_search import Candidate, Sweep
+from collir.tools.sweep_search import ConfigurationNode, Sweep
 from collir.tools.sweep_settings import FRAMEWORKS, check_words, settings_text
 
 T = TypeVar("T")
@@ -146,14 +146,14 @@ def best_of(swept: Sequence[Swept]) -> Swept:
 def _found(
     options: argparse.Namespace,
     model: Model,
-    space: Space,
+    space: ConfigurationSpace,
     workers: Workers,
-) -> list[Found]:
+) -> list[BestConfigurations]:
     """Return the best configurations on a machine, for each number of devices."""
     memory = _memory(options, model.machine)
     estimator = model.estimator(workers.number, workers.executor)
     progress = ProgressLine(options.progress)
-    found: list[Found] = []
+    found: list[BestConfigurations] = []
     for devices in space.devices:
         deadline, own = Deadline(options.time_limit), replace(space, devices=(devices,))
         entries, seen = estimated(own, estimator, memory, deadline, progress)
@@ -169,14 +169,14 @@ def _found(
     return found
 
 
-def _report(options: argparse.Namespace, model: Model, found: Sequence[Found]) -> str:
+def _report(options: argparse.Namespace, model: Model, found: Sequence[BestConfigurations]) -> str:
     """Return the tables of a machine, and what is asked about them."""
     memory = _memory(options, model.machine)
     details = _details(options, model, found, memory) if any(each.best for each in found) else ()
     return as_text(model, found, options.sort) + "".join(details)
 
 
-def _check_options(options: argparse.Namespace, spaces: Sequence[Space]) -> None:
+def _check_options(options: argparse.Namespace, spaces: Sequence[ConfigurationSpace]) -> None:
     """Check that options go together."""
     if (options.checkpoint or options.resume) and sum(len(space.devices) for space in spaces) > 1:
         what = "one machine and one number of --devices"
@@ -197,7 +197,7 @@ def _printed(options: argparse.Namespace) -> bool:
     return bool(options.settings) and not options.settings_output
 
 
-def _check_output(options: argparse.Namespace, model: Model, space: Space) -> None:
+def _check_output(options: argparse.Namespace, model: Model, space: ConfigurationSpace) -> None:
     """Check, before anything takes long, that what is asked of the result can be done."""
     if options.settings:
         [_] = _words("--settings", options.settings, FRAMEWORKS)
@@ -217,7 +217,9 @@ def _check_output(options: argparse.Namespace, model: Model, space: Space) -> No
         raise UsageError(f"--sort {options.sort}: the columns are {', '.join(names)}")
 
 
-def _measured(options: argparse.Namespace, model: Model, found: Found) -> Found:
+def _measured(
+    options: argparse.Namespace, model: Model, found: BestConfigurations
+) -> BestConfigurations:
     """Return what is found, with the measured times of the first ones."""
     configurations = [configuration for (configuration, _), _ in found.best[: options.measure]]
     seconds = measured_seconds(model, configurations, options.engine, options.repeats)
@@ -227,16 +229,16 @@ def _measured(options: argparse.Namespace, model: Model, found: Found) -> Found:
 def _search(
     options: argparse.Namespace,
     problem: Sweep,
-    found: Found,
+    found: BestConfigurations,
     workers: Workers,
     progress: ProgressLine,
-) -> Found:
+) -> BestConfigurations:
     """Return the fastest of some configurations."""
     entries = problem.entries
     if not entries:
         return found
 
-    def tell(solution: search.Solution[Candidate]) -> None:
+    def tell(solution: search.Solution[ConfigurationNode]) -> None:
         time = seconds_text(solution.node.time)
         progress.say(f"simulating up to {len(entries):,} configurations; one takes {time}")
 
@@ -257,12 +259,12 @@ def _search(
         raise DiagnosticError(Diagnostic(str(error))) from error
     finally:
         progress.say("")
-    nodes: list[Candidate] = [solution.node for solution in outcome.solutions]
+    nodes: list[ConfigurationNode] = [solution.node for solution in outcome.solutions]
     if not nodes and outcome.statistics.reason:  # a sweep that ends early has one at least
         unlimited, first = replace(problem, deadline=Deadline.never()), range(len(entries))[:FIRST]
         nodes = [*islice(filter(None, map(unlimited.simulated, first)), 1)]
     complete = found.complete and outcome.status in ("optimal", "infeasible")
-    front: Sequence[Candidate] = ()
+    front: Sequence[ConfigurationNode] = ()
     if options.pareto and complete:
         front = problem.front(nodes, workers.number, workers.executor)
     best, least = ([(entries[node.number], node) for node in each] for each in (nodes, front))
@@ -273,7 +275,7 @@ def _search(
 
 
 def _details(
-    options: argparse.Namespace, model: Model, found: Sequence[Found], memory: float
+    options: argparse.Namespace, model: Model, found: Sequence[BestConfigurations], memory: float
 ) -> Iterator[str]:
     """Yield what is asked about configurations of each table, and of the fastest."""
     pair = options.compare or ()
@@ -290,18 +292,20 @@ def _details(
         yield "\n" + settings_of(options, model, found)
 
 
-def settings_of(options: argparse.Namespace, model: Model, found: Sequence[Found]) -> str:
+def settings_of(
+    options: argparse.Namespace, model: Model, found: Sequence[BestConfigurations]
+) -> str:
     """Return how the fastest configuration is set up."""
     (configuration, _), _ = _fastest(found)
     return settings_text(model, configuration, options.settings)
 
 
-def _fastest(found: Sequence[Found]) -> Listed:
+def _fastest(found: Sequence[BestConfigurations]) -> Listed:
     """Return the fastest configuration on any number of devices."""
     return min((each.best[0] for each in found if each.best), key=lambda entry: entry[1].time)
 
 
-def _none(found: Sequence[Found], memory: float) -> str:
+def _none(found: Sequence[BestConfigurations], memory: float) -> str:
     """Return what is short if no configuration is feasible."""
     if ended := next((each.reason for each in found if not each.complete), ""):
         return f"no configuration was simulated before the search ended: {ended}"
@@ -321,7 +325,7 @@ def _none(found: Sequence[Found], memory: float) -> str:
     return text
 
 
-def _program_text(path: str, model: Model, found: Sequence[Found]) -> str:
+def _program_text(path: str, model: Model, found: Sequence[BestConfigurations]) -> str:
     """Return the program of the fastest configuration of all, for a file of a path."""
     (configuration, _), _ = _fastest(found)
     program = model.program(configuration)
@@ -391,7 +395,7 @@ def _named_number(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def _space(options: argparse.Namespace, model: Model) -> Space:
+def _space(options: argparse.Namespace, model: Model) -> ConfigurationSpace:
     step = model.step
     return replace(
         step.space(model.machine, _devices(options.devices, model.machine)),

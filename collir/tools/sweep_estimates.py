@@ -9,10 +9,10 @@ from collir.search.running.progress import progress_enabled
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.sweeping.configuration import Configuration
 from collir.synthesis.sweeping.estimates import Estimator
-from collir.synthesis.sweeping.groups import Estimate
-from collir.synthesis.sweeping.space import Space
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
+from collir.synthesis.sweeping.space import ConfigurationSpace
 from collir.tools.deadline import Deadline
-from collir.tools.sweep_output import Found
+from collir.tools.sweep_output import BestConfigurations
 from collir.tools.sweep_search import bound_of, memory_margin
 
 SHARE = 0.6
@@ -37,8 +37,12 @@ class ProgressLine:
 
 
 def estimated(
-    space: Space, estimator: Estimator, memory: float, deadline: Deadline, progress: ProgressLine
-) -> tuple[list[tuple[Configuration, Estimate]], Found]:
+    space: ConfigurationSpace,
+    estimator: Estimator,
+    memory: float,
+    deadline: Deadline,
+    progress: ProgressLine,
+) -> tuple[list[tuple[Configuration, ConfigurationEstimate]], BestConfigurations]:
     """Return the configurations that may fit into memory, those with the least time first, and what
     is found before any is simulated.
 
@@ -46,7 +50,7 @@ def estimated(
     """
     refused: Counter[str] = Counter()
     asked = [*space.configurations(refused)]
-    known: list[tuple[Configuration, Estimate]] = []
+    known: list[tuple[Configuration, ConfigurationEstimate]] = []
     seen, reason = 0, ""
     found = estimator.estimates(asked)
     try:
@@ -70,15 +74,18 @@ def estimated(
         progress.say("")
     if reason:
         refused[f"no estimate: {reason}"] += len(asked) - seen
-    sought = Found(space.devices[0], 0, refused, reason=reason)
+    sought = BestConfigurations(space.devices[0], 0, refused, reason=reason)
     return _that_fit(known, sought, memory, space.data[0])
 
 
 def _that_fit(
-    known: Sequence[tuple[Configuration, Estimate]], found: Found, memory: float, data: str
-) -> tuple[list[tuple[Configuration, Estimate]], Found]:
+    known: Sequence[tuple[Configuration, ConfigurationEstimate]],
+    found: BestConfigurations,
+    memory: float,
+    data: str,
+) -> tuple[list[tuple[Configuration, ConfigurationEstimate]], BestConfigurations]:
     """Return the configurations that may fit into memory, and what is found with their number."""
-    entries: list[tuple[Configuration, Estimate]] = []
+    entries: list[tuple[Configuration, ConfigurationEstimate]] = []
     smallest = math.inf
     for configuration, estimate in known:
         if estimate.memory <= memory * (1 + memory_margin(configuration, data)):
@@ -88,7 +95,7 @@ def _that_fit(
             smallest = min(smallest, estimate.memory)
     entries.sort(key=lambda entry: bound_of(*entry))
     complete = not found.reason
-    return entries, Found(
+    return entries, BestConfigurations(
         found.devices,
         len(entries),
         found.refused,

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.sweeping.configuration import Configuration
-from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
 from collir.targets.reports.text import table
 from collir.tools.sweep_model import Model
-from collir.tools.sweep_output import Found, Listed, choices, placement, settings
+from collir.tools.sweep_output import BestConfigurations, Listed, choices, placement, settings
 
 CHANGES = 8
 """The changes that are listed."""
 
 
-def explained(model: Model, found: Found, rank: int, memory: float) -> str:
+def explained(model: Model, found: BestConfigurations, rank: int, memory: float) -> str:
     """Return what bounds a configuration, and what it would be with one change.
 
     Args:
@@ -45,7 +45,7 @@ def explained(model: Model, found: Found, rank: int, memory: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def compared(model: Model, found: Found, ranks: Sequence[int]) -> str:
+def compared(model: Model, found: BestConfigurations, ranks: Sequence[int]) -> str:
     """Return how two configurations differ, by their numbers in the table."""
     both = [found.best[rank - 1] for rank in ranks]
     columns = [
@@ -81,8 +81,10 @@ def _sending(listed: Listed) -> Iterator[str]:
 
 
 def _changes(
-    model: Model, configuration: Configuration, estimates: Sequence[tuple[Configuration, Estimate]]
-) -> Iterator[tuple[str, Estimate]]:
+    model: Model,
+    configuration: Configuration,
+    estimates: Sequence[tuple[Configuration, ConfigurationEstimate]],
+) -> Iterator[tuple[str, ConfigurationEstimate]]:
     """Yield the configurations that differ in one choice, each with what it has instead."""
     own = _chosen(model, configuration)
     for other, estimate in estimates:

@@ -19,7 +19,7 @@ from collir.tools.comparison import distributed
 from collir.tools.engines import ENGINES
 from collir.tools.memory import check_available
 from collir.tools.sweep_model import Model
-from collir.tools.sweep_search import Candidate
+from collir.tools.sweep_search import ConfigurationNode
 
 MEASURING = tuple(name for name, engine in ENGINES.items() if engine.is_timed)
 """The engines that measure."""
@@ -49,7 +49,7 @@ def measured_seconds(
         yield seconds
 
 
-def measured_text(nodes: Sequence[Candidate], seconds: Sequence[float], title: str) -> str:
+def measured_text(nodes: Sequence[ConfigurationNode], seconds: Sequence[float], title: str) -> str:
     """Return a table of simulated and measured times, and what the choice of number 1 costs."""
     rows = [
         [str(number), seconds_text(node.time), seconds_text(own), f"{node.time / own - 1:+.1%}"]

@@ -19,7 +19,6 @@ from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import SimulatedStep, Simulation, TaskStep
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of
 from collir.ir.remarks import listening
 from collir.ir.retyping import fix_parameters
@@ -29,7 +28,7 @@ from collir.synthesis.searching import session
 from collir.synthesis.sweeping.axes import ADDED, divide_arguments
 from collir.synthesis.sweeping.configuration import PREFETCHED, SUMMED, Configuration
 from collir.synthesis.sweeping.dividing import Division
-from collir.synthesis.sweeping.estimates import Estimator, Kind, Rows
+from collir.synthesis.sweeping.estimates import Estimator, ProgramKind, Rows
 from collir.synthesis.sweeping.ingredients import (
     LAYERS,
     STAGES,
@@ -42,6 +41,7 @@ from collir.synthesis.sweeping.steps import TrainingStep
 from collir.tools.api import context, emit, parse, pass_pipeline
 from collir.tools.functions import for_report
 from collir.tools.sweep_cache import keep, key_of, read
+from collir.transforms.instantiation import instantiate
 
 Given = tuple[str, str, str, tuple[tuple[str, int], ...], str, Division | None, tuple[str, ...]]
 """The arguments of ``step_of``: the attributes of a model without its machine."""
@@ -119,7 +119,7 @@ class Model:
         executor."""
         step = self.step
 
-        def costs(asked: Sequence[tuple[Kind, Rows]]) -> Iterator[Costs | str]:
+        def costs(asked: Sequence[tuple[ProgramKind, Rows]]) -> Iterator[Costs | str]:
             groups = [[*group] for _, group in groupby(asked, lambda each: each[0].unstaged)]
             if executor is not None:
                 yield from chain.from_iterable(executor.map(self.costs, groups))
@@ -132,7 +132,7 @@ class Model:
 
         return Estimator(self.machine, step.parameters[step.layers], step.data[0], costs)
 
-    def costs(self, asked: Sequence[tuple[Kind, Rows]]) -> list[Costs | str]:
+    def costs(self, asked: Sequence[tuple[ProgramKind, Rows]]) -> list[Costs | str]:
         """Return the costs of the programs of kinds, for values of the batch and of axes, or why
         there are none.
 
@@ -151,7 +151,7 @@ class Model:
             erase_other_functions(module, [step.function])  # its calls are steps now
             return module
 
-        def costs(kind: Kind, rows: Rows) -> Costs | str:
+        def costs(kind: ProgramKind, rows: Rows) -> Costs | str:
             key = key_of(text, step.batch, step.function, machine, kind, step.pipeline)
             if (two := read(key)) is None:
                 module = program()
@@ -168,7 +168,7 @@ class Model:
 
         return [costs(kind, rows) for kind, rows in asked]
 
-    def _costs(self, two: Sequence[Ingredients], kind: Kind, rows: Rows) -> Costs:
+    def _costs(self, two: Sequence[Ingredients], kind: ProgramKind, rows: Rows) -> Costs:
         columns = np.array([(STAGES, *row) for row in rows], dtype=float).T
         names = [self.step.pipeline, self.step.batch, self.step.data[0], *kind.wide]
         given = dict(zip(names, columns, strict=True))
@@ -179,7 +179,7 @@ class Model:
         both = [a and b for a, b in zip(*whole, strict=True)]
         return Costs(two, values, both)
 
-    def _ingredients(self, program: ModuleOp, kind: Kind) -> Iterator[Ingredients]:
+    def _ingredients(self, program: ModuleOp, kind: ProgramKind) -> Iterator[Ingredients]:
         """Yield the parts of the two programs of a kind, which one without stages becomes."""
         step = self.step
         stages = STAGES if kind.staged else 1
@@ -210,7 +210,7 @@ class Model:
         appendix B); 6 N + 6 L h s or so if masked ones do not count.
         """
         step = self.step
-        machine, small = step.small(self.machine, Kind((), False, 0))
+        machine, small = step.small(self.machine, ProgramKind((), False, 0))
         simulation = self._simulated(_passed(self._program(machine, small), small.cut))
         rates = dict(machine.device.compute) if machine.device else {}
         steps = [

@@ -14,12 +14,12 @@ from collir.cost.programs.accuracy import STEP, accuracy_lines
 from collir.cost.programs.exposed import Spent
 from collir.syntax.units import bytes_text, digits, seconds_text
 from collir.synthesis.sweeping.configuration import REPLICA, UNSTAGED, Configuration, Recompute
-from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
 from collir.targets.reports.text import table, wrapped
 from collir.tools.sweep_model import Model, bound_of_time
-from collir.tools.sweep_search import Candidate, time_margin
+from collir.tools.sweep_search import ConfigurationNode, time_margin
 
-Listed = tuple[tuple[Configuration, Estimate], Candidate]
+Listed = tuple[tuple[Configuration, ConfigurationEstimate], ConfigurationNode]
 """A configuration that is simulated, with its estimate."""
 
 
@@ -29,7 +29,7 @@ differ by less are a tie."""
 
 
 @dataclass(frozen=True)
-class Found:
+class BestConfigurations:
     """The best configurations on a number of devices.
 
     Attributes:
@@ -54,16 +54,16 @@ class Found:
     complete: bool = True
     reason: str = ""
     front: Sequence[Listed] = ()
-    estimates: Sequence[tuple[Configuration, Estimate]] = ()
+    estimates: Sequence[tuple[Configuration, ConfigurationEstimate]] = ()
     measured: Sequence[float] = ()
     failed: Counter[str] = field(default_factory=Counter[str])
 
 
-Swept = tuple[Model, Sequence[Found]]
+Swept = tuple[Model, Sequence[BestConfigurations]]
 """A model on a machine, and the best configurations on each number of devices."""
 
 
-def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
+def as_text(model: Model, found: Sequence[BestConfigurations], sort: str = "rank") -> str:
     """Return tables for people, one for each number of devices, ordered by a column of the CSV."""
     step = model.step
     lines = [
@@ -115,7 +115,7 @@ def _table(model: Model, listed: Sequence[Listed], keys: Sequence[Any]) -> list[
     return [f"  {line}" for line in table(["", *rows[0]], lines, 1)]
 
 
-def _left_out(found: Found) -> Iterator[str]:
+def _left_out(found: BestConfigurations) -> Iterator[str]:
     """Yield what is known of the configurations that were not simulated."""
     if found.possible > len(found.best):
         ratios = [estimate.timed() / node.time - 1 for (_, estimate), node in found.best]
@@ -138,7 +138,7 @@ def excess(listed: Sequence[Listed]) -> str:
     return ""
 
 
-def _scaling(model: Model, found: Sequence[Found]) -> list[str]:
+def _scaling(model: Model, found: Sequence[BestConfigurations]) -> list[str]:
     """Return a table of the best time for each number of devices."""
     head = ["devices", "time", "speedup", "efficiency", "memory"]
     rows: list[list[str]] = []
@@ -227,7 +227,7 @@ def _rate(values: dict[str, Any]) -> dict[str, str]:
     return {"rows/s": digits(values["rows_per_second"])}
 
 
-def _values(model: Model, configuration: Configuration, node: Candidate) -> dict[str, Any]:
+def _values(model: Model, configuration: Configuration, node: ConfigurationNode) -> dict[str, Any]:
     rows = configuration.batch / node.time
     values: dict[str, Any] = {
         "seconds": node.time,
@@ -285,7 +285,9 @@ def record(model: Model, listed: Listed) -> dict[str, Any]:
     }
 
 
-def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterator[dict[str, Any]]:
+def records(
+    model: Model, found: Sequence[BestConfigurations], front: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield the best configurations, or those of the front, for programs, with their ranks."""
     for each in found:
         listed = each.front if front else each.best
@@ -302,9 +304,12 @@ def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterat
 
 def columns(model: Model, configuration: Configuration) -> list[str]:
     """Return the columns of a CSV whose rows are such as those of a configuration."""
-    node = Candidate(0, time=1.0, spent=Spent(1.0))
-    example = Found(
-        configuration.devices, 1, Counter(), best=[((configuration, Estimate(1, 1)), node)]
+    node = ConfigurationNode(0, time=1.0, spent=Spent(1.0))
+    example = BestConfigurations(
+        configuration.devices,
+        1,
+        Counter(),
+        best=[((configuration, ConfigurationEstimate(1, 1)), node)],
     )
     return [*next(records(model, [example]))]
 
@@ -346,7 +351,7 @@ def as_json(swept: Sequence[Swept]) -> str:
     return json.dumps(text, indent=2) + "\n"
 
 
-def _document(model: Model, found: Sequence[Found]) -> dict[str, Any]:
+def _document(model: Model, found: Sequence[BestConfigurations]) -> dict[str, Any]:
     counts = [
         {
             "devices": each.devices,

@@ -6,9 +6,17 @@ from typing import Any
 from collir.cost.programs.accuracy import STEP, accuracy_lines
 from collir.syntax.units import bytes_text, seconds_text
 from collir.targets.reports.page.rendered import rendered
-from collir.targets.reports.page.tables import Cell
+from collir.targets.reports.page.tables import HtmlCell
 from collir.tools.sweep_model import Model
-from collir.tools.sweep_output import Found, Listed, Swept, choices, columns_of, placement, record
+from collir.tools.sweep_output import (
+    BestConfigurations,
+    Listed,
+    Swept,
+    choices,
+    columns_of,
+    placement,
+    record,
+)
 from collir.tools.sweep_plot import STRATEGIES, strategy_of
 
 MOST_POINTS = 20_000
@@ -39,13 +47,13 @@ def html(swept: Sequence[Swept], memory: float) -> str:
     return rendered("sweep", data, cells=cells)
 
 
-def _listed(found: Found) -> list[Listed]:
+def _listed(found: BestConfigurations) -> list[Listed]:
     """Return the best configurations, and those of the front that are not among them."""
     known = {configuration for (configuration, _), _ in found.best}
     return [*found.best, *(each for each in found.front if each[0][0] not in known)]
 
 
-def _table(model: Model, found: Found) -> dict[str, Any]:
+def _table(model: Model, found: BestConfigurations) -> dict[str, Any]:
     """Return what a page shows of a number of devices of a machine."""
     listed = _listed(found)
     rows = columns_of(model, listed)
@@ -65,7 +73,7 @@ def _table(model: Model, found: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _sentences(found: Found, time: float, memory: float) -> Iterator[str]:
+def _sentences(found: BestConfigurations, time: float, memory: float) -> Iterator[str]:
     total = found.possible + sum(found.refused.values())
     yield f"The fastest step takes {seconds_text(time)} and {bytes_text(memory)} of a device."
     yield f"Of {total:,} configurations, {found.possible:,} may fit into memory."
@@ -75,7 +83,9 @@ def _sentences(found: Found, time: float, memory: float) -> Iterator[str]:
         yield f"Not complete: {found.reason or 'the search was ended'}; these are the best so far."
 
 
-def _points(model: Model, found: Found, listed: Sequence[Listed]) -> Iterator[list[Any]]:
+def _points(
+    model: Model, found: BestConfigurations, listed: Sequence[Listed]
+) -> Iterator[list[Any]]:
     """Yield the time, the memory, the kind and the choices of each configuration."""
     kinds = [*STRATEGIES]
     fastest = sorted(found.estimates, key=lambda x: x[1].time)[:MOST_POINTS]
@@ -100,14 +110,14 @@ _RECORDED = {
 """The fields of records that columns of other names show."""
 
 
-def _cells(model: Model, listed: Sequence[Listed]) -> list[list[Cell]]:
+def _cells(model: Model, listed: Sequence[Listed]) -> list[list[HtmlCell]]:
     """Return the rows of configurations; numbers are those of their records."""
-    rows: list[list[Cell]] = []
+    rows: list[list[HtmlCell]] = []
     for number, (own, row) in enumerate(zip(listed, columns_of(model, listed), strict=True), 1):
         known = record(model, own)
         known["exposed"] = known["exposed_seconds"] / known["seconds"]
-        cells = [Cell(text, _number(known, name)) for name, text in row.items()]
-        rows.append([Cell(str(number), number), *cells])
+        cells = [HtmlCell(text, _number(known, name)) for name, text in row.items()]
+        rows.append([HtmlCell(str(number), number), *cells])
     return rows
 
 

@@ -11,7 +11,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.units import bytes_text
 from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
 from collir.tools.sweep_model import Model
-from collir.tools.sweep_output import Found
+from collir.tools.sweep_output import BestConfigurations
 
 _MISSING = "a plot needs matplotlib: pip install 'collir[plot]'"
 
@@ -45,7 +45,7 @@ def strategy_of(c: Configuration, tensor: Collection[str]) -> str:
     return "tensor" if any(c.degrees[axis] > 1 for axis in tensor) else "data alone"
 
 
-def svg(model: Model, found: Sequence[Found], memory: float) -> str:
+def svg(model: Model, found: Sequence[BestConfigurations], memory: float) -> str:
     """Plot the estimates of all configurations, and those that are simulated, with their numbers;
     return SVG.
 
@@ -69,7 +69,7 @@ def svg(model: Model, found: Sequence[Found], memory: float) -> str:
     return text.getvalue()
 
 
-def _draw(axes: Any, found: Found, tensor: Collection[str], memory: float) -> None:
+def _draw(axes: Any, found: BestConfigurations, tensor: Collection[str], memory: float) -> None:
     """Draw the configurations on a number of devices."""
     for strategy, (colour, marker) in STRATEGIES.items():
         own = [e for c, e in found.estimates if strategy_of(c, tensor) == strategy]

@@ -13,7 +13,7 @@ from collir.cost.programs.exposed import Spent
 from collir.ir.diagnostics import DiagnosticError
 from collir.search import Problem
 from collir.synthesis.sweeping.configuration import PREFETCHED, WHOLE_GRADIENTS, Configuration
-from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
 from collir.tools.deadline import Deadline
 from collir.tools.sweep_model import Model, busiest, ignore_interrupts
 
@@ -51,12 +51,12 @@ def memory_margin(configuration: Configuration, data: str) -> float:
     return 0.15 if configuration.zero >= PREFETCHED else 0.05
 
 
-def bound_of(configuration: Configuration, estimate: Estimate) -> float:
+def bound_of(configuration: Configuration, estimate: ConfigurationEstimate) -> float:
     """Return seconds that the simulation of a configuration is not under."""
     return estimate.time / (1 + time_margin(configuration))
 
 
-class Candidate(NamedTuple):
+class ConfigurationNode(NamedTuple):
     """A node of the search: a configuration, and what is known of it.
 
     Attributes:
@@ -74,7 +74,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sweep(Problem[Candidate]):
+class Sweep(Problem[ConfigurationNode]):
     """The search for the configuration with the least simulated time per step, of those that fit.
 
     Configurations are nodes in the order of their estimates. Below each there is one node with the
@@ -89,7 +89,7 @@ class Sweep(Problem[Candidate]):
     """
 
     model: Model
-    entries: Sequence[tuple[Configuration, Estimate]]
+    entries: Sequence[tuple[Configuration, ConfigurationEstimate]]
     memory: float
     deadline: Deadline = field(default_factory=Deadline.never)
     failures: str = ""
@@ -97,23 +97,23 @@ class Sweep(Problem[Candidate]):
     sense = "min"
     sorted_by_bound = True
 
-    def root(self) -> Candidate:
+    def root(self) -> ConfigurationNode:
         """Return the node above all configurations."""
-        return Candidate(ROOT)
+        return ConfigurationNode(ROOT)
 
-    def children(self, node: Candidate) -> Iterator[Candidate]:
+    def children(self, node: ConfigurationNode) -> Iterator[ConfigurationNode]:
         """Yield what is known next."""
         if node.state == ROOT:
             for number, entry in enumerate(self.entries):
-                yield Candidate(ESTIMATED, number, bound_of(*entry))
+                yield ConfigurationNode(ESTIMATED, number, bound_of(*entry))
         elif node.state == ESTIMATED:
             configuration, estimate = self.entries[node.number]
             bound = estimate.timed() / (1 + time_margin(configuration))
-            yield Candidate(TIMED, node.number, bound)
+            yield ConfigurationNode(TIMED, node.number, bound)
         elif node.state == TIMED and (simulated := self.simulated(node.number)) is not None:
             yield simulated
 
-    def simulated(self, number: int) -> Candidate | None:
+    def simulated(self, number: int) -> ConfigurationNode | None:
         """Return the node of a configuration that is simulated; None if it does not fit, or the
         time is over."""
         configuration, _ = self.entries[number]
@@ -130,11 +130,11 @@ class Sweep(Problem[Candidate]):
         if simulation.peak > self.memory:
             return None
         found = busiest(simulation)
-        return Candidate(SIMULATED, number, simulation.time, simulation.peak, found)
+        return ConfigurationNode(SIMULATED, number, simulation.time, simulation.peak, found)
 
     def front(
-        self, known: Sequence[Candidate], workers: int, executor: Executor | None = None
-    ) -> list[Candidate]:
+        self, known: Sequence[ConfigurationNode], workers: int, executor: Executor | None = None
+    ) -> list[ConfigurationNode]:
         """Return the front of time against memory: the configurations such that no other one that
         is known needs neither more time nor more memory, fastest first.
 
@@ -152,11 +152,11 @@ class Sweep(Problem[Candidate]):
         points = ((node.time, node.memory, node.number) for node in nodes.values())
         return [nodes[number] for _, _, number in _undominated(points)]
 
-    def objective(self, node: Candidate) -> float | None:
+    def objective(self, node: ConfigurationNode) -> float | None:
         """Return the simulated seconds."""
         return node.time if node.state == SIMULATED else None
 
-    def bound(self, node: Candidate) -> float:
+    def bound(self, node: ConfigurationNode) -> float:
         """Return seconds that no simulation at or below a node is under."""
         return node.time
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from collir.importing.traces.compared import Compared, Late, Parts
+from collir.importing.traces.compared import Compared, Late, TimeShares
 from collir.targets.reports.text import (
     bytes_text,
     percent_text,
@@ -150,7 +150,7 @@ def _part_rows(compared: Compared) -> Iterator[list[str]]:
     yield ["predicted", seconds_text(predicted), "", "", "", ""]
 
 
-def _part_cells(parts: Parts) -> list[str]:
+def _part_cells(parts: TimeShares) -> list[str]:
     times = (parts.computes, parts.sends, parts.exposed, parts.idles, parts.total)
     return [*map(seconds_text, times)]
 
@@ -190,7 +190,7 @@ def as_json(compared: Compared) -> dict[str, Any]:
     """Return the comparison for programs: seconds and bytes."""
     simulation = compared.simulation
 
-    def parts(x: Parts) -> dict[str, float]:
+    def parts(x: TimeShares) -> dict[str, float]:
         return {
             "computes_s": x.computes, "sends_s": x.sends, "exposed_s": x.exposed,
             "idles_s": x.idles, "total_s": x.total,

@@ -7,7 +7,7 @@ from collir.cost.collectives import nccl
 from collir.cost.collectives.tuning import fastest_ranges, own_prices
 from collir.cost.network.group import Group
 from collir.importing.tuner import TunerLine
-from collir.importing.values import Place
+from collir.importing.values import TextPlace
 from collir.targets.reports.text import seconds_text
 
 LEAST_GAIN = 1e-9
@@ -35,7 +35,7 @@ class TunedCollective:
 
 def problems(
     lines: Sequence[TunerLine], tuned: Sequence[TunedCollective]
-) -> Iterator[tuple[str, Place]]:
+) -> Iterator[tuple[str, TextPlace]]:
     """Yield, with their places, the sizes for which lines match more than once, do not match, or
     name a slower choice than the fastest."""
     for collective in tuned:
@@ -46,7 +46,9 @@ def problems(
             yield from _choices(line, collective)
 
 
-def _coverage(lines: Sequence[TunerLine], tuned: TunedCollective) -> Iterator[tuple[str, Place]]:
+def _coverage(
+    lines: Sequence[TunerLine], tuned: TunedCollective
+) -> Iterator[tuple[str, TextPlace]]:
     """Yield overlaps of lines, and gaps between them."""
     ordered = sorted(lines, key=lambda line: (line.first, line.place))
     covered, reach = tuned.first, None
@@ -62,11 +64,11 @@ def _coverage(lines: Sequence[TunerLine], tuned: TunedCollective) -> Iterator[tu
             reach = line
         covered = max(covered, line.last + 1)
     if covered <= tuned.last:
-        place = reach.place if reach else Place(1)
+        place = reach.place if reach else TextPlace(1)
         yield f"{tuned}: no line is for {covered} to {tuned.last} B", place
 
 
-def _choices(line: TunerLine, tuned: TunedCollective) -> Iterator[tuple[str, Place]]:
+def _choices(line: TunerLine, tuned: TunedCollective) -> Iterator[tuple[str, TextPlace]]:
     """Yield why a line is not the fastest, for the first size at which it is not."""
     if line.pipe_ops != -1 or line.registered != -1:
         yield "prices do not tell numPipeOps and regBuff apart: they are -1", line.place

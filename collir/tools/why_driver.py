@@ -15,7 +15,7 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.cost.network.group import CostError
 from collir.cost.programs.accuracy import accuracy_lines
-from collir.cost.programs.removals import Sent, collectives, time_without
+from collir.cost.programs.removals import RemovableCollective, collectives, time_without
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
@@ -49,7 +49,7 @@ _LEAST = 1e-3
 
 
 @dataclass(frozen=True)
-class Change:
+class TriedPasses:
     """Passes that were tried.
 
     Attributes:
@@ -75,7 +75,7 @@ class Why:
         change: the passes that make that least, if they do; with the seconds that are left.
     """
 
-    sent: Sent
+    sent: RemovableCollective
     exposed: float
     source: str
     level: str
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _whys(
     simulation: Simulation, module: ModuleOp, sources: Mapping[str, str], top: int
-) -> tuple[list[Why], list[Change], int]:
+) -> tuple[list[Why], list[TriedPasses], int]:
     """Return the collectives of a function, those that it waits for longest first; the changes that
     help; and the number of all of its collectives."""
     sent = sorted(collectives(simulation), key=lambda x: -x.alone)
@@ -137,14 +137,14 @@ def _whys(
     return sorted(whys, key=lambda x: (-x.exposed, -x.sent.alone))[:top], changes, len(sent)
 
 
-def _source(x: Sent, sources: Mapping[str, str]) -> str:
+def _source(x: RemovableCollective, sources: Mapping[str, str]) -> str:
     """Return the line that a collective comes from: of the user's Python, if that is known."""
     return sources.get(x.step.result, f"line {x.step.line}" if x.step.line else "")
 
 
-def _changes(simulation: Simulation, module: ModuleOp) -> Iterator[Change]:
+def _changes(simulation: Simulation, module: ModuleOp) -> Iterator[TriedPasses]:
     """Yield the passes that make a function faster, the best first."""
-    found: list[Change] = []
+    found: list[TriedPasses] = []
     [function] = [f for f in functions_of(module) if f.sym_name.data == simulation.name]
     takes_parts = any(dist_type(x).partial for x in function.body.block.args)
     for passes in CHANGES:
@@ -163,7 +163,7 @@ def _changes(simulation: Simulation, module: ModuleOp) -> Iterator[Change]:
                 own = made.time - time_without(made, x.path)
                 exposed[x.step.line] = exposed.get(x.step.line, 0.0) + own
             layouts = tuple(_layouts(function, changed))
-            found.append(Change(passes, made.time, exposed, layouts))
+            found.append(TriedPasses(passes, made.time, exposed, layouts))
     yield from sorted(found, key=lambda x: x.seconds)
 
 
@@ -193,7 +193,7 @@ def _quiet() -> Generator[None]:
 
 
 def _best(
-    x: Sent, exposed: float, of_line: float, changes: Sequence[Change]
+    x: RemovableCollective, exposed: float, of_line: float, changes: Sequence[TriedPasses]
 ) -> tuple[str, float] | None:
     """Return the passes behind which a function waits least for a collective, and how long.
 
@@ -214,7 +214,7 @@ def _best(
 def _report(
     simulation: Simulation,
     whys: Sequence[Why],
-    changes: Sequence[Change],
+    changes: Sequence[TriedPasses],
     count: int,
 ) -> Iterator[str]:
     paths = [x.path for x in collectives(simulation)]
@@ -254,7 +254,7 @@ def _cells(simulation: Simulation, whys: Sequence[Why]) -> tuple[list[str], list
 
 
 def _section(
-    simulation: Simulation, whys: Sequence[Why], changes: Sequence[Change], count: int
+    simulation: Simulation, whys: Sequence[Why], changes: Sequence[TriedPasses], count: int
 ) -> Section:
     """Return what a page shows of the collectives of a function."""
     columns, rows = _cells(simulation, whys)
@@ -264,7 +264,7 @@ def _section(
     return Section("Collectives, and what would remove them", columns, rows, lines)
 
 
-def _change_lines(simulation: Simulation, changes: Sequence[Change]) -> Iterator[str]:
+def _change_lines(simulation: Simulation, changes: Sequence[TriedPasses]) -> Iterator[str]:
     """Yield the changes that make a function faster."""
     if not changes:
         yield "no pass that was tried makes it faster"
@@ -279,7 +279,7 @@ def _change_lines(simulation: Simulation, changes: Sequence[Change]) -> Iterator
 
 
 def _as_json(
-    simulation: Simulation, whys: Sequence[Why], changes: Sequence[Change], count: int
+    simulation: Simulation, whys: Sequence[Why], changes: Sequence[TriedPasses], count: int
 ) -> dict[str, Any]:
     return {
         "function": simulation.name,

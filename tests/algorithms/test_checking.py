@@ -3,7 +3,9 @@
 import random
 
 import pytest
-from chunk_programs import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.algorithms.chunk_programs import (
     PROGRAMS,
     all_pairs_all_reduce,
     results,
@@ -12,8 +14,6 @@ from chunk_programs import (
     wanted,
     with_fault,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from collir.algorithms.checking import check
 from collir.algorithms.program import ChunkBuffer, ChunkProgram, RankProgram, ThreadBlock

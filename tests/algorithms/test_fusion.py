@@ -1,8 +1,8 @@
 """Steps that are fused compute the same, in fewer steps."""
 
 import pytest
-from chunk_programs import PROGRAMS, all_pairs_all_reduce, results, wanted
-from seeds import fresh
+from support.algorithms.chunk_programs import PROGRAMS, all_pairs_all_reduce, results, wanted
+from support.harness.seeds import fresh
 
 from collir.algorithms.checking import check
 from collir.algorithms.chunks import program_of

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chunk_programs import results, wanted
-from chunks_on_ranks import equal_to_mpi
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from seeds import fresh
+from support.algorithms.chunk_programs import results, wanted
+from support.algorithms.chunks_on_ranks import equal_to_mpi
+from support.harness.seeds import fresh
 
 from collir.algorithms.checking import check
 from collir.algorithms.chunks import program_of

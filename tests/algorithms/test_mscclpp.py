@@ -7,11 +7,19 @@ from functools import cache
 from typing import Any
 
 import pytest
-from chunk_programs import PROGRAMS
-from execution_plans import MADE, PlanMaker, all_pairs, groups, packets, pipelined, switched
-from plan_faults import plan_with_fault
-from plan_interpreter import Interpreter, wanted
-from shipped_plans import (
+from support.algorithms.chunk_programs import PROGRAMS
+from support.algorithms.execution_plans import (
+    MADE,
+    PlanMaker,
+    all_pairs,
+    groups,
+    packets,
+    pipelined,
+    switched,
+)
+from support.algorithms.plan_faults import plan_with_fault
+from support.algorithms.plan_interpreter import Interpreter, wanted
+from support.algorithms.shipped_plans import (
     multi_node_transfer,
     multi_node_transfer_pkt,
     reduce_nvls_pipeline,

@@ -4,10 +4,10 @@ import random
 import re
 
 import pytest
-from chunk_programs import results, wanted
 from hypothesis import given, settings
-from machines import steps
-from programs import RANDOM
+from support.algorithms.chunk_programs import results, wanted
+from support.machine.machines import steps
+from support.programs.collectives import RANDOM
 
 from collir.algorithms.checking import check
 from collir.algorithms.chunks import program_of

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from algorithms import ALGORITHMS
+from support.cost.algorithms import ALGORITHMS
 
 import collir
 from collir.algorithms.table import PIPELINES

@@ -9,10 +9,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from algorithms import ALGORITHMS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from machines import meshes, steps
+from support.cost.algorithms import ALGORITHMS
+from support.machine.machines import meshes, steps
 
 from collir.cost.bounds import collective_bound
 from collir.cost.collectives.collective import Collective

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from calibrations import SIZES, machines, mesh_of, samples, scaled
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.cost.calibrations import SIZES, machines, mesh_of, samples, scaled
 
 from collir.cost.calibration import (
     Calibration,
@@ -25,8 +25,15 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_estimate
 from collir.cost.network.group import Group
 from collir.importing.measurements import files, nccl_tests, osu, own
-from collir.importing.measurements.tables import Extent, Row, Table, Tables, extents, mesh_over
-from collir.importing.values import Place, ReadError
+from collir.importing.measurements.tables import (
+    LevelExtent,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
+    extents,
+    mesh_over,
+)
+from collir.importing.values import ReadError, TextPlace
 from collir.machine import Device, Level, Machine
 
 RING = CostModel("alpha-beta", order="written", algorithm="ring")
@@ -397,9 +404,9 @@ def test_what_the_osu_benchmarks_print() -> None:
         for table, over in zip(
             tables.tables,
             (
-                extents("gpu", Place(1)),
-                extents("node:2*gpu:2", Place(1)),
-                extents("gpu:2", Place(1)),
+                extents("gpu", TextPlace(1)),
+                extents("node:2*gpu:2", TextPlace(1)),
+                extents("gpu:2", TextPlace(1)),
             ),
             strict=True,
         )
@@ -411,9 +418,12 @@ def test_what_the_osu_benchmarks_print() -> None:
 
 
 def test_our_own_files_read_back() -> None:
-    over = (Extent("node", 2), Extent("gpu", 2, 2))
-    rows = (Row("all_reduce", 4096, 1.5e-5, Place(1)), Row("broadcast", 64, 2e-6, Place(1)))
-    text = own.written(Tables("", (Table(rows, Place(1), over),)))
+    over = (LevelExtent("node", 2), LevelExtent("gpu", 2, 2))
+    rows = (
+        MeasuredRow("all_reduce", 4096, 1.5e-5, TextPlace(1)),
+        MeasuredRow("broadcast", 64, 2e-6, TextPlace(1)),
+    )
+    text = own.written(MeasuredTables("", (MeasuredTable(rows, TextPlace(1), over),)))
     (table,) = files.read(text).tables
     assert table.over == over
     assert [(row.kind, row.size, row.seconds) for row in table.rows] == [
@@ -426,7 +436,7 @@ def test_our_own_files_read_back() -> None:
     [("gpu", 8, 1), ("node*gpu", 32, 1), ("node:2*gpu:2+4", 4, 4), ("gpu:2+4*node:1+4", 2, 16)],
 )
 def test_groups_over_parts_of_levels(over: str, own_ranks: int, beside: int) -> None:
-    mesh = mesh_over(TWO, extents(over, Place(1)), Place(1))
+    mesh = mesh_over(TWO, extents(over, TextPlace(1)), TextPlace(1))
     axes = [sub.name for sub in mesh.sub_axes if sub.axis == "group"]
     idle = frozenset(sub.name for sub in mesh.sub_axes if sub.axis == "idle")
     group = Group.of(mesh, axes, idle)
@@ -450,10 +460,10 @@ def test_groups_over_parts_of_levels(over: str, own_ranks: int, beside: int) -> 
     ],
 )
 def test_hosts_are_the_children_of_a_network(hosts: tuple[int, ...], over: str) -> None:
-    row = Row("all_reduce", 64, 1.0, Place(1))
-    tables = Tables("", (Table((row,), Place(1), hosts=hosts),))
+    row = MeasuredRow("all_reduce", 64, 1.0, TextPlace(1))
+    tables = MeasuredTables("", (MeasuredTable((row,), TextPlace(1), hosts=hosts),))
     (found,) = files.samples(TWO, tables, "x")
-    (expected,) = files.samples(TWO, tables, "x", extents(over, Place(1)))
+    (expected,) = files.samples(TWO, tables, "x", extents(over, TextPlace(1)))
     assert found.collective == expected.collective
 
 
@@ -470,9 +480,11 @@ def test_hosts_are_the_children_of_a_network(hosts: tuple[int, ...], over: str) 
     ],
 )
 def test_ranks_that_the_machine_does_not_have(hosts: tuple[int, ...], message: str) -> None:
-    row = Row("all_reduce", 64, 1.0, Place(1))
+    row = MeasuredRow("all_reduce", 64, 1.0, TextPlace(1))
     with pytest.raises(ReadError, match=message):
-        files.samples(TWO, Tables("", (Table((row,), Place(1), hosts=hosts),)), "x")
+        files.samples(
+            TWO, MeasuredTables("", (MeasuredTable((row,), TextPlace(1), hosts=hosts),)), "x"
+        )
 
 
 def test_racks_fill_from_the_inside() -> None:
@@ -484,17 +496,21 @@ def test_racks_fill_from_the_inside() -> None:
             Level("gpu", 2, 1e9, 1e-6),
         ),
     )
-    row = Row("all_reduce", 64, 1.0, Place(1))
+    row = MeasuredRow("all_reduce", 64, 1.0, TextPlace(1))
     for count, over in ((2, "node:2*gpu"), (8, "rack*node*gpu")):
-        tables = Tables("", (Table((row,), Place(1), hosts=(2,) * count),))
+        tables = MeasuredTables("", (MeasuredTable((row,), TextPlace(1), hosts=(2,) * count),))
         (found,) = files.samples(racks, tables, "x")
-        (expected,) = files.samples(racks, tables, "x", extents(over, Place(1)))
+        (expected,) = files.samples(racks, tables, "x", extents(over, TextPlace(1)))
         assert found.collective == expected.collective
     with pytest.raises(ReadError, match=r"6 hosts are not a part of rack\[2\], node\[4\]"):
-        files.samples(racks, Tables("", (Table((row,), Place(1), hosts=(2,) * 6),)), "x")
+        files.samples(
+            racks, MeasuredTables("", (MeasuredTable((row,), TextPlace(1), hosts=(2,) * 6),)), "x"
+        )
 
 
-@pytest.mark.parametrize("text", [NCCL, OLD, OSU, own.written(Tables("", ()))], ids=range(4))
+@pytest.mark.parametrize(
+    "text", [NCCL, OLD, OSU, own.written(MeasuredTables("", ()))], ids=range(4)
+)
 def test_damaged_files_are_refused_or_read(text: str) -> None:
     """Files are cut off and words in them changed at random; all times that are read are valid."""
     rng = random.Random(text)
@@ -527,6 +543,6 @@ def test_long_lines_take_no_time() -> None:
 
 
 @pytest.mark.parametrize("read", [nccl_tests.read, osu.read, own.read])
-def test_a_reader_refuses_what_has_no_times(read: Callable[[str], Tables]) -> None:
+def test_a_reader_refuses_what_has_no_times(read: Callable[[str], MeasuredTables]) -> None:
     with pytest.raises(ReadError):
         read("nothing\n")

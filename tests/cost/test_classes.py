@@ -4,16 +4,16 @@ import math
 import random
 
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import RANDOM, module_of, random_function, random_mesh
+from support.programs.collectives import RANDOM, module_of, random_function, random_mesh
+from support.semantics.checks import functions_of
 from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel
 from collir.cost.network.group import CostError
-from collir.cost.programs.classes import Classes, classes_of
+from collir.cost.programs.classes import DeviceClasses, classes_of
 from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import mesh_of
@@ -23,13 +23,13 @@ from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.devices import coordinate
 
 
-def device_class(classes: Classes, rank: int) -> int:
+def device_class(classes: DeviceClasses, rank: int) -> int:
     """Return the class of a device."""
     place = {axis: coordinate(classes.mesh, rank, axis) for axis in classes.axes}
     return classes.places.index(place)
 
 
-def coordinate_of(classes: Classes, number: int, axis: str, otherwise: int) -> int:
+def coordinate_of(classes: DeviceClasses, number: int, axis: str, otherwise: int) -> int:
     """Return the coordinate of the devices of a class, if its place or kind says it."""
     if classes.children is not None and axis in classes.children.axes:
         first = classes.children.members[classes.sets[number]][0]

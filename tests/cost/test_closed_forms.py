@@ -1,11 +1,11 @@
 """The closed forms against all messages of all devices, on small machines of all kinds."""
 
 import pytest
-from algorithms import ALGORITHMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import steps
-from messages import Network, groups, time_of
+from support.cost.algorithms import ALGORITHMS
+from support.cost.messages import Network, groups, time_of
+from support.machine.machines import steps
 
 from collir.cost.collectives.meter import Meter
 from collir.cost.network.group import CostError, Group

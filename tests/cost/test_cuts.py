@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine_graphs import both_ways, machine_graph, reduce_scatter_bound
-from seeds import fresh
-from topologies import kinds_of, some_level
+from support.harness.seeds import fresh
+from support.machine.machine_graphs import both_ways, machine_graph, reduce_scatter_bound
+from support.machine.topologies import kinds_of, some_level
 
 from collir.cost.bounds import collective_bound
 from collir.cost.collectives.collective import Collective

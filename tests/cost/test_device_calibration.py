@@ -9,9 +9,9 @@ import pytest
 
 from collir.cost.calibration import CalibrationError
 from collir.cost.calibration.device.calibration import calibrate_device
-from collir.cost.calibration.device.fit import Sample, fit, samples_of
+from collir.cost.calibration.device.fit import KernelSample, fit, samples_of
 from collir.cost.calibration.device.probes import KINDS, Probe, default_probes, page
-from collir.cost.calibration.device.times import DeviceTimes, Timing, parse_times
+from collir.cost.calibration.device.times import DeviceTimes, ProbeTiming, parse_times
 from collir.cost.programs.simulate import simulate
 from collir.dialects.machine import DeviceAttr
 from collir.machine import Device, Efficiency, Execution
@@ -53,16 +53,18 @@ GPU = Device(
 
 
 @cache
-def kernels() -> list[Sample]:
+def kernels() -> list[KernelSample]:
     """Return the probes with their kernels."""
-    return samples_of([Timing(probe, 1.0) for probe in PROBES])
+    return samples_of([ProbeTiming(probe, 1.0) for probe in PROBES])
 
 
-def timed(device: Device, noise: float = 0.0, seed: int = 0) -> list[Timing]:
+def timed(device: Device, noise: float = 0.0, seed: int = 0) -> list[ProbeTiming]:
     """Return the times of the probes on a device, with noise in proportion to them."""
     rng = random.Random(seed)
     samples = kernels()
-    return [Timing(s.probe, s.predicted(device) * math.exp(rng.gauss(0, noise))) for s in samples]
+    return [
+        ProbeTiming(s.probe, s.predicted(device) * math.exp(rng.gauss(0, noise))) for s in samples
+    ]
 
 
 def times_on(device: Device, noise: float = 0.0) -> DeviceTimes:

@@ -1,8 +1,8 @@
 """Costs and simulations against a network on which every message of every device flows.
 
-``tests/support/plain_network.py`` has that network, and the algorithms as the blocks they send. The
-times are the same if ranks wait for each other after each round. They are also the same without
-waiting, as long as all ranks do alike.
+``tests/support/cost/plain_network.py`` has that network, and the algorithms as the blocks they
+send. The times are the same if ranks wait for each other after each round. They are also the same
+without waiting, as long as all ranks do alike.
 """
 
 import math
@@ -11,9 +11,20 @@ from dataclasses import replace
 from itertools import accumulate, product
 
 import pytest
-from algorithms import ALGORITHMS
-from plain_network import Held, Job, Moves, Network, Rules, groups, moves, pairwise, play, run
-from seeds import fresh
+from support.cost.algorithms import ALGORITHMS
+from support.cost.plain_network import (
+    Held,
+    Job,
+    Moves,
+    Network,
+    Rules,
+    groups,
+    moves,
+    pairwise,
+    play,
+    run,
+)
+from support.harness.seeds import fresh
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost

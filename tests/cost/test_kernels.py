@@ -4,9 +4,16 @@ import random
 
 import pytest
 from hypothesis import given, settings
-from model_programs import Kernel, Program, kernel_bytes, kernels, random_program, run
-from programs import RANDOM
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM
+from support.programs.model_programs import (
+    Kernel,
+    Program,
+    kernel_bytes,
+    kernels,
+    random_program,
+    run,
+)
 
 import collir
 from collir.cost.programs.critical import time_shares

@@ -8,9 +8,8 @@ from functools import partial
 from textwrap import dedent
 
 import pytest
-from checks import functions_of
 from hypothesis import example, given, settings
-from programs import (
+from support.programs.collectives import (
     RANDOM,
     module_of,
     random_function,
@@ -18,6 +17,7 @@ from programs import (
     random_weights,
     with_random_kinds,
 )
+from support.semantics.checks import functions_of
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 

@@ -4,15 +4,15 @@ import random
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_module
+from support.programs.collectives import RANDOM, random_module
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.programs.simulate import simulate
 from collir.dialects.operation import DistOp
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.inlining import inline_calls
-from collir.ir.loops import unroll_all
 from collir.syntax.reader import read
+from collir.transforms.inlining import inline_calls
+from collir.transforms.loops.unrolling import unroll_all
 
 
 def at_once(module: ModuleOp) -> ModuleOp:

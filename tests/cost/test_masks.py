@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 import collir
 from collir.cost.programs.kernels import kernels_of
@@ -17,11 +17,11 @@ from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.ir.inlining import function_without_calls
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.devices import slices_of
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.steps import Args
+from collir.transforms.inlining import function_without_calls
 
 MESH = """
 machine @box {

@@ -9,7 +9,7 @@ from collir.cost.calibration.values import Sample
 from collir.cost.model import CostModel, step_cost
 from collir.importing.measurements import files
 from collir.importing.measurements.tables import extents
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 from collir.machine import Machine
 from collir.tools.machine import preset
 
@@ -40,7 +40,7 @@ def samples(on: Machine, gpu: str) -> list[Sample]:
         lines = [f"{size},0,float,{time},0" for size, time in map(_pair, rows.split())]
         text = HEADER + "\n".join(lines)
         name = f"allreduce_{gpu}_{gpus}gpu.csv"
-        over = extents(f"gpu:{gpus}", Place(1))
+        over = extents(f"gpu:{gpus}", TextPlace(1))
         listed += files.samples(on, files.read(text, None, name), name, over)
     return listed
 
@@ -67,13 +67,13 @@ def test_links_that_depend_on_the_group_are_fitted() -> None:
 
 
 def test_groups_that_do_not_divide_a_level() -> None:
-    over = extents("gpu:3", Place(1))
+    over = extents("gpu:3", TextPlace(1))
     text = f"{HEADER}3145728,0,float,100000,0"
     [sample] = files.samples(machine("dgx_a100"), files.read(text, "all_reduce"), "x.csv", over)
     assert sample.collective.ranks == 3
     with pytest.raises(ReadError, match="has 8 children, not 9"):
         files.samples(
-            machine("dgx_a100"), files.read(text, "all_reduce"), "x", extents("gpu:9", Place(1))
+            machine("dgx_a100"), files.read(text, "all_reduce"), "x", extents("gpu:9", TextPlace(1))
         )
 
 

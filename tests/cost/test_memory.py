@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from async_code import make_async
 from hypothesis import given, settings
-from programs import RANDOM, module_of, random_function, random_mesh
+from support.programs.collectives import RANDOM, module_of, random_function, random_mesh
+from support.targets.async_code import make_async
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue

@@ -19,8 +19,8 @@ from collir.synthesis.programs.choices import choices, needs_search
 from collir.synthesis.programs.fusion import time_of
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.propagation.moves import Moves
-from collir.synthesis.propagation.work import Work
-from collir.synthesis.reorder.prices import Prices
+from collir.synthesis.propagation.work import DeviceWork
+from collir.synthesis.reorder.prices import StepPrices
 from collir.synthesis.scheduling.ordering import work_of
 
 MACHINES = {
@@ -63,7 +63,7 @@ def asked(module: ModuleOp, function: FuncOp, op: DistOp) -> Iterator[tuple[str,
     yield "cost", report["time_s"]
     yield "steps", seconds_of(op, mesh, model)
     yield "fuse", time_of(op, mesh, options)
-    prices = Prices(mesh, options)
+    prices = StepPrices(mesh, options)
     price = prices.price(prices.of(op), *types)
     assert price is not None
     yield "reorder-by-hierarchy", price.time
@@ -77,7 +77,7 @@ def asked(module: ModuleOp, function: FuncOp, op: DistOp) -> Iterator[tuple[str,
     if op.kind.layout_only:
         yield "shard, a move", Moves(mesh, model).seconds(types[0], dist_type(op.result))
     elif op.mnemonic in ("cast", "add", "einsum"):
-        work = Work(function, mesh)
+        work = DeviceWork(function, mesh)
         yield "shard, a step", work.seconds(work.times(op, types, dict(op.properties)))
 
 

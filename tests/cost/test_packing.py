@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 from hypothesis import assume, given, settings
-from programs import RANDOM, module_of, random_function, random_mesh
+from support.programs.collectives import RANDOM, module_of, random_function, random_mesh
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
 
@@ -14,7 +14,7 @@ import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.collectives import op_cost
 from collir.cost.programs.local_steps import LocalStep, copied_bytes
-from collir.cost.programs.memory import Use, uses_over_time
+from collir.cost.programs.memory import BufferUse, uses_over_time
 from collir.cost.programs.simulation import Simulation
 from collir.cost.steps import copy_seconds, seconds_of
 from collir.dialects.local import (
@@ -149,7 +149,7 @@ def test_memory_for_packing_is_in_the_estimate(rng: random.Random) -> None:
     most = 0.0
     for buffers in simulation.buffers:
         for _, uses in uses_over_time(buffers, simulation.spans):
-            most = max(most, uses.get(Use.TEMPORARIES, 0.0))
+            most = max(most, uses.get(BufferUse.TEMPORARIES, 0.0))
     assert most == most_held(ranks)
 
 

@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 
 import pytest
-from calibrations import samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine_graphs import machine_graph, reduce_scatter_bound
+from support.cost.calibrations import samples
+from support.machine.machine_graphs import machine_graph, reduce_scatter_bound
 
 from collir.cost.bounds import collective_bound
 from collir.cost.calibration import calibrate

@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline_events import random_graph, random_schedule, simulated
-from programs import RANDOM
+from support.cost.pipeline_events import random_graph, random_schedule, simulated
+from support.programs.collectives import RANDOM
 
-from collir.cost.programs.pipelines import Kept, PipelineRun, held_activations, run_pipeline
+from collir.cost.programs.pipelines import (
+    KeptActivations,
+    PipelineRun,
+    held_activations,
+    run_pipeline,
+)
 from collir.layout.pipelines.rules import RULES
 from collir.layout.pipelines.schedule import Schedule, problems
 from collir.layout.pipelines.tasks import Task, TaskGraph, parse_task
@@ -64,7 +69,7 @@ def compare_held(
     times: dict[Task, tuple[int, int]],
 ) -> None:
     """Count what is kept behind each task from the sets of tasks that have begun or ended."""
-    kept = {chunk: Kept(3 + chunk, 1 + chunk) for _, chunk in graph.places}
+    kept = {chunk: KeptActivations(3 + chunk, 1 + chunk) for _, chunk in graph.places}
     moments, amounts = pipeline.held(place, kept)
     assert moments.tolist() == [moment for task in order for moment in times[task]]
     for index, _ in enumerate(order):
@@ -76,7 +81,7 @@ def compare_held(
     assert pipeline.peak(place, kept) == amounts.max(initial=0)
 
 
-def held_of(task: Task, done: set[Task], kept: Kept, graph: TaskGraph) -> float:
+def held_of(task: Task, done: set[Task], kept: KeptActivations, graph: TaskGraph) -> float:
     """Return what is kept of a microbatch whose F has begun, when some tasks have ended."""
     backward, weights = task._replace(kind="B"), task._replace(kind="W")
     if backward not in done:
@@ -95,7 +100,7 @@ def test_deadlocks_are_errors() -> None:
 def test_what_is_kept_without_later_tasks() -> None:
     """Without B it is kept until W, and without both until the end of F."""
     orders = [[parse_task(text) for text in ("F0.0", "F1.0", "W1.0")]]
-    kept = {0: Kept(5, 1), 1: Kept(7, 2)}
+    kept = {0: KeptActivations(5, 1), 1: KeptActivations(7, 2)}
     assert held_activations(orders, 0, kept).tolist() == [5, 0, 7, 7, 7, 0]
 
 

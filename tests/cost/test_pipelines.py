@@ -4,8 +4,8 @@ import random
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
-from written_pipelines import written
+from support.programs.collectives import RANDOM
+from support.programs.timed_pipelines import written
 
 import collir
 from collir.cost.programs.pipelines import run_pipeline

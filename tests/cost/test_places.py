@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import steps
-from messages import Network, groups, rounds
+from support.cost.messages import Network, groups, rounds
+from support.machine.machines import steps
 
 import collir
 from collir.cost.bounds import collective_bound

@@ -8,10 +8,10 @@ from textwrap import dedent
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 import collir
-from collir.cost.programs.products import Product, product_of, slowdown
+from collir.cost.programs.products import MatrixProducts, product_of, slowdown
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import MachineOp, mesh_of
@@ -19,7 +19,9 @@ from collir.dialects.operation import DistOp
 from collir.machine import Efficiency
 
 
-def seconds_of_tiles(product: Product, on: Efficiency, sides: tuple[int, int], parts: int) -> float:
+def seconds_of_tiles(
+    product: MatrixProducts, on: Efficiency, sides: tuple[int, int], parts: int
+) -> float:
     """Return the seconds of a cut, on processors that do a step of the sum of a full tile in 1 s.
 
     Such a step takes as long as it takes to read its operands.
@@ -48,7 +50,7 @@ def halves(side: int) -> list[int]:
 def test_the_fastest_cut_is_that_of_all(rng: random.Random) -> None:
     tile = rng.choice([(16, 16), (32, 16), (16, 64), (24, 24)])
     on = Efficiency(units=rng.randint(1, 9), tile=tile, depth=rng.choice((0, 3, 20)))
-    product = Product(*(rng.randint(1, most) for most in (3, 90, 90, 40)))
+    product = MatrixProducts(*(rng.randint(1, most) for most in (3, 90, 90, 40)))
     sides = [
         (high, wide)
         for rows, columns in {tile, tile[::-1]}
@@ -67,12 +69,12 @@ A100 = Efficiency(units=108, tile=(128, 128), depth=64)
 
 
 def test_large_products_lose_only_the_depth() -> None:
-    product = Product(1, 128 * 108, 128 * 100, 4096)
+    product = MatrixProducts(1, 128 * 108, 128 * 100, 4096)
     assert slowdown(product, A100) == pytest.approx(1 + 64 / 4096)
 
 
 def test_a_wave_more_takes_as_long_as_a_full_one() -> None:
-    one, more = Product(1, 128, 128 * 108, 8192), Product(108 + 1, 128, 128, 8192)
+    one, more = MatrixProducts(1, 128, 128 * 108, 8192), MatrixProducts(108 + 1, 128, 128, 8192)
     full, nearly = slowdown(one, A100), slowdown(more, A100)
     assert full == pytest.approx(1 + 64 / 8192)
     assert full < nearly < 2 * full
@@ -130,7 +132,9 @@ def test_the_time_of_a_product_is_that_of_its_tiles() -> None:
     ideal = 2 * 1024 * 256 * 512 / 10e12
     assert simulated("", PRODUCT).time == pytest.approx(ideal)
     tiled = simulated("efficiency compute = 0.5; tile = 128 x 128; units = 20; depth = 64", PRODUCT)
-    factor = slowdown(Product(1, 1024, 256, 512), Efficiency(units=20, tile=(128, 128), depth=64))
+    factor = slowdown(
+        MatrixProducts(1, 1024, 256, 512), Efficiency(units=20, tile=(128, 128), depth=64)
+    )
     assert factor > 1.1
     assert tiled.time == pytest.approx(2 * ideal * factor)
     assert tiled.bound == pytest.approx(tiled.time)
@@ -174,11 +178,11 @@ def test_the_fastest_products_fill_the_waves_of_shipped_machines(
     module = collir.parse(f"machine @m = @{machine}\nmesh @n on @m {{ a = node:2, b = gpu:8 }}\n")
     [device] = [op.value().device for op in module.ops if isinstance(op, MachineOp)]
     assert device
-    lost = slowdown(Product(1, rows, columns, length), device.efficiency)
+    lost = slowdown(MatrixProducts(1, rows, columns, length), device.efficiency)
     assert lost < 1.04
     reached = dict(device.compute)["bf16"] * device.efficiency.compute / lost
     assert reached == pytest.approx(measured * 1e12, rel=0.035)
-    worse = slowdown(Product(1, rows + 128, columns + 128, length), device.efficiency)
+    worse = slowdown(MatrixProducts(1, rows + 128, columns + 128, length), device.efficiency)
     assert worse > lost  # a tile more on both sides begins another wave
 
 
@@ -212,4 +216,4 @@ def test_products_are_those_of_matrices(step: str, expected: tuple[int, ...]) ->
     product = product_of(op, op.structure, mesh_of(op))
     assert product is not None
     assert op.flops == 2 * product.count * product.rows * product.columns * product.length
-    assert product == Product(*expected)
+    assert product == MatrixProducts(*expected)

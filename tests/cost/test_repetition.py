@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_schedules import even_phase, shares, simulated, use_of
-from programs import RANDOM
-from seeds import fresh
+from support.cost.plain_schedules import even_phase, shares, simulated, use_of
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain, schedule

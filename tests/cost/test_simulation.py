@@ -5,11 +5,11 @@ import random
 from itertools import pairwise
 
 import pytest
-from algorithms import ALGORITHMS
-from async_code import make_async
 from hypothesis import given, settings
-from machines import steps
-from programs import RANDOM, module_of, random_function, random_mesh
+from support.cost.algorithms import ALGORITHMS
+from support.machine.machines import steps
+from support.programs.collectives import RANDOM, module_of, random_function, random_mesh
+from support.targets.async_code import make_async
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -8,12 +8,12 @@ from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
-from algorithms import ALGORITHMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from messages import Network, groups, time_of
-from seeds import fresh
-from topologies import kinds_of, shapes, some_level, some_parents
+from support.cost.algorithms import ALGORITHMS
+from support.cost.messages import Network, groups, time_of
+from support.harness.seeds import fresh
+from support.machine.topologies import kinds_of, shapes, some_level, some_parents
 
 from collir.cost.bounds import collective_bound
 from collir.cost.collectives.collective import Collective

@@ -3,7 +3,7 @@
 import pytest
 
 import collir
-from collir.cost.programs.memory import Use
+from collir.cost.programs.memory import BufferUse
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
 
@@ -53,10 +53,13 @@ def test_the_peak_of_a_step_by_role(layers: int, width: int, batch: int) -> None
     uses = simulation.peak_on(0).uses
     weights, rows = 2 * layers * width * width, 2 * (batch // 8) * width
     assert (
-        uses[Use("parameters")] == uses[Use("gradients")] == uses[Use("optimiser state")] == weights
+        uses[BufferUse("parameters")]
+        == uses[BufferUse("gradients")]
+        == uses[BufferUse("optimiser state")]
+        == weights
     )
-    assert uses[Use("activations")] == 2 * layers * rows
-    assert uses[Use("inputs")] == rows
+    assert uses[BufferUse("activations")] == 2 * layers * rows
+    assert uses[BufferUse("inputs")] == rows
     assert simulation.peak == sum(uses.values())
     assert simulation.peak <= 3 * weights + (2 * layers + 9) * rows + 2 * weights / layers
 

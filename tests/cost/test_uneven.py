@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_function, random_mesh
+from support.programs.collectives import RANDOM, random_function, random_mesh
 
 import collir
 from collir.cost.model import CostModel, step_cost

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_module
-from random_pipelines import named_options, random_pipeline
+from support.programs.collectives import RANDOM, random_module
+from support.programs.pipelines import named_options, random_pipeline
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -20,7 +20,7 @@ from collir.cost.programs.simulate import (
     simulate_function,
 )
 from collir.cost.programs.simulation import Simulation
-from collir.cost.programs.unfolded import Part, RankPrograms, Role, UnfoldedError
+from collir.cost.programs.unfolded import ActivityRole, RankActivity, RankPrograms, UnfoldedError
 from collir.dialects.machine import meshes_remembered
 from collir.ir.diagnostics import DiagnosticError
 
@@ -32,12 +32,12 @@ def programs_of(module: ModuleOp) -> list[RankPrograms]:
         return [RankPrograms(simulate_function(f, CostModel())) for f in functions_that_run(module)]
 
 
-def partners(programs: RankPrograms, rank: int, part: Part) -> object:
+def partners(programs: RankPrograms, rank: int, part: RankActivity) -> object:
     """Return what the parts of a step that start together have in common."""
-    if part.role is Role.COLLECTIVE:
+    if part.role is ActivityRole.COLLECTIVE:
         return part.serial, members(part.collective, rank)
     targets, sources = programs.peers(part.collective, rank)
-    ends = (rank, *targets) if part.role is Role.SEND else (*sources, rank)
+    ends = (rank, *targets) if part.role is ActivityRole.SEND else (*sources, rank)
     return part.serial, "message", ends
 
 
@@ -48,7 +48,7 @@ def replayed(programs: RankPrograms) -> float:
     seconds: dict[object, float] = {}
     for rank in range(programs.ranks):
         for number, part in enumerate(programs.parts(rank)):
-            local = part.role is Role.LOCAL
+            local = part.role is ActivityRole.LOCAL
             event = (rank, number) if local else partners(programs, rank, part)
             event_of[rank, number], seconds[event] = event, part.seconds
             needed[event].update((rank, n) for n in (*part.data, *part.control))
@@ -65,7 +65,7 @@ def check(programs: RankPrograms) -> None:
         for number, part in enumerate(programs.parts(rank)):
             assert all(n < number for n in (*part.data, *part.control))
             assert not {*part.data} & {*part.control}
-            if part.role is Role.COLLECTIVE:
+            if part.role is ActivityRole.COLLECTIVE:
                 assert rank in members(part.collective, rank)
     time = replayed(programs)
     assert time <= simulation.timeline.time * (1 + 1e-9), (time, simulation.timeline.time)

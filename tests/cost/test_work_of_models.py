@@ -4,7 +4,7 @@ import pytest
 
 import collir
 from collir.cost.programs.operations import local_step
-from collir.cost.programs.products import Product, product_of
+from collir.cost.programs.products import MatrixProducts, product_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.ir.buffers import plan_buffers
@@ -41,18 +41,18 @@ POINTS = 16 * 112 * 112 * 32 * 7 * 7 * 3
 and the features."""
 EMBEDDED = 4 * 128 * 768
 
-WORK: dict[str, tuple[int, int | None, Product | None]] = {
-    "conv": (2 * POINTS, None, Product(1, 16 * 112 * 112, 32, 7 * 7 * 3)),
+WORK: dict[str, tuple[int, int | None, MatrixProducts | None]] = {
+    "conv": (2 * POINTS, None, MatrixProducts(1, 16 * 112 * 112, 32, 7 * 7 * 3)),
     "pool": (16 * 56 * 56 * 32 * 9, None, None),
-    "image": (2 * POINTS, None, Product(1, 16 * 112 * 112, 3, 7 * 7 * 32)),
-    "filter": (2 * POINTS, None, Product(1, 3 * 7 * 7, 32, 16 * 112 * 112)),
+    "image": (2 * POINTS, None, MatrixProducts(1, 16 * 112 * 112, 3, 7 * 7 * 32)),
+    "filter": (2 * POINTS, None, MatrixProducts(1, 3 * 7 * 7, 32, 16 * 112 * 112)),
     "taken": (0, 4 * (2 * EMBEDDED + 4 * 128), None),  # reads what it takes, and no more
     "table": (EMBEDDED, 4 * (EMBEDDED + 4 * 128 + 25000 * 768), None),
     "hot": (0, 4 * (4 * 128 + 4 * 128 * 25000), None),
-    "scores": (2 * 4 * 128 * 128 * 768, None, Product(4, 128, 128, 768)),
+    "scores": (2 * 4 * 128 * 128 * 768, None, MatrixProducts(4, 128, 128, 768)),
     # Half of the groups have half of the 512 rows of a device: 32 rows each.
-    "experts": (256 * 2 * 768 * 32, None, Product(8, 32, 32, 768)),
-    "matrices": (256 * 2 * 768 * 32, None, Product(8, 768, 32, 32)),
+    "experts": (256 * 2 * 768 * 32, None, MatrixProducts(8, 32, 32, 768)),
+    "matrices": (256 * 2 * 768 * 32, None, MatrixProducts(8, 768, 32, 32)),
     "made": (0, 4 * 16 * 4, None),
 }
 """The operations, the bytes read and written, and the product, of every value of the program."""

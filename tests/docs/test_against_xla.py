@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from differentiated import on_one_device
-from model_pages import function_of, inputs_of
+from support.programs.model_pages import function_of, inputs_of
+from support.semantics.differentiated import on_one_device
 
 import collir
-from collir.ir.instantiation import instantiate
 from collir.semantics.reference.double import in_double
+from collir.transforms.instantiation import instantiate
 
 ROOT = Path(__file__).parents[2]
 AGAINST_XLA = runpy.run_path(str(ROOT / "benchmarks" / "models" / "against_xla.py"))

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hanging import HANG
-from seeds import some
+from support.harness.hanging import HANG
+from support.harness.seeds import some
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 README = EXAMPLES / "embed" / "README.md"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of

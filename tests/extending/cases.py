@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices, results_on_one_device
-from on_ranks import differences
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.semantics.checks import (
+    agree,
+    functions_of,
+    results_on_all_devices,
+    results_on_one_device,
+)
+from support.targets.on_ranks import differences
 
 import collir
 from collir.dialects.machine import mesh_of

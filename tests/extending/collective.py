@@ -88,7 +88,7 @@ execution.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], 
 GROUPS["reduce_broadcast"] = GroupMeaning(lambda op, parts, _: [combined(op, parts)] * len(parts))
 
 # 4. The line of each code target: a section of a runtime, or a method.
-mpi.ARGUMENTS["reduce_broadcast"] = c_collectives.Arguments("{x}, {y}, {n}, {type}, {op}")
+mpi.ARGUMENTS["reduce_broadcast"] = c_collectives.CallArguments("{x}, {y}, {n}, {type}, {op}")
 c_file.sections("mpi_runtime.c")["reduce_broadcast"] = (
     ("reduce", "broadcast"),
     """\
@@ -102,21 +102,21 @@ static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype ty
 )
 
 
-def on_mpi4py(self: mpi4py.Mpi4pyMethod, s: rank_method.Sent) -> list[str]:
+def on_mpi4py(self: mpi4py.Mpi4pyMethod, s: rank_method.CollectiveCall) -> list[str]:
     """Return the statements in Python, on numpy."""
     arrays = [self.bits(s, s.source), self.bits(s, s.out)]
     reduced = self.called(s, "Reduce", *arrays, self.operator(s))
     return [*s.new, reduced, self.called(s, "Bcast", arrays[1]), *self.average(s)]
 
 
-def on_torch(self: torch.TorchMethod, s: rank_method.Sent) -> list[str]:
+def on_torch(self: torch.TorchMethod, s: rank_method.CollectiveCall) -> list[str]:
     """Return the statements in Python, on torch."""
     reduced = self.called(s, "reduce", s.out, "group_dst=0", self.operator(s))
     sent = self.called(s, "broadcast", s.out, "group_src=0")
     return [self.result_is(s, s.source), reduced, sent, *self.average(s)]
 
 
-nccl_method.CALLS["reduce_broadcast"] = c_collectives.Arguments(
+nccl_method.CALLS["reduce_broadcast"] = c_collectives.CallArguments(
     "ncclReduce({x}, {y}, {n}, {type}, {op}, 0; ncclBroadcast({y}, {y}, {n}, {type}, 0"
 )
 mpi4py.Mpi4pyMethod.COLLECTIVES["reduce_broadcast"] = on_mpi4py

@@ -33,7 +33,7 @@ from collir.semantics.reference.exactness import GRIDS  # noqa: E402
 from collir.semantics.reference.steps import MEANINGS, Effect, Meaning  # noqa: E402
 from collir.semantics.symbolic import execution  # noqa: E402
 from collir.semantics.symbolic.algebra import scaled  # noqa: E402
-from collir.semantics.symbolic.values import Value  # noqa: E402
+from collir.semantics.symbolic.values import SymbolicValue  # noqa: E402
 from collir.synthesis.reorder.swap import HOPS  # noqa: E402
 from collir.targets.code import numpy_ops, torch_ops  # noqa: E402
 
@@ -41,7 +41,7 @@ MEANINGS["negate"] = Meaning(
     lambda op, args: [None if x is None else -x for x in args[0]], Effect.VALUES
 )
 GRIDS["negate"] = lambda op, mesh, operands: operands[0]
-execution.RULES["negate"] = lambda run, op, xs: Value(
+execution.RULES["negate"] = lambda run, op, xs: SymbolicValue(
     xs[0].shape, xs[0].place, scaled(xs[0].expr, Fraction(-1))
 )
 HOPS["negate"] = lambda x, arguments, ahead: x.reduction in (None, Reduction.SUM)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lit_files import faults, run_lines, run_piped
+from support.harness.lit_files import faults, run_lines, run_piped
 
 from collir.cost.collectives.table import COSTS
 from collir.dialects.tables import OPERATIONS
@@ -51,7 +51,7 @@ COPYING = {name for name in LOCAL if not (STEPS[name].is_view or STEPS[name].com
 
 @pytest.mark.turns
 def test_extensions_from_outside_work() -> None:
-    paths = [str(HERE), str(HERE.parent / "support"), *sys.path]
+    paths = [str(HERE), str(HERE.parent), *sys.path]
     plugins = ["-p", "collective", "-p", "pass_", "-p", "target", "-p", "dialect"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--noconftest", *plugins, "-q", str(HERE / "cases.py")],
@@ -203,8 +203,8 @@ SUBJECTS = {
     "synthesis/programs/strategies.py": "fixed strategies, of an all_reduce",
     "synthesis/programs/accumulation.py": "sums in another element type, by the steps they are",
     "synthesis/programs/layouts.py": "the program that makes everything whole first",
-    "ir/staging/around.py": "values are brought to the places of a pipeline, and back",
-    "ir/unstaging.py": "values are brought to the places of a pipeline, and back",
+    "transforms/stages/around.py": "values are brought to the places of a pipeline, and back",
+    "transforms/stages/unstaging.py": "values are brought to the places of a pipeline, and back",
     "ir/origins.py": "what to write where only the order of shards is wrong",
     "targets/code/c_main.py": "a main reduces what it measures",
     "targets/reports/strategies.py": "P² has strategies for an all_reduce",
@@ -227,14 +227,13 @@ def _naming(path: Path, names: Collection[str]) -> set[str]:
 
 def test_no_other_file_names_collectives() -> None:
     """Check that other files have no lists of operations, in which a new one could be missing."""
-    for folder in ("collir", "passes"):
-        for path in (ROOT / folder).rglob("*.py"):
-            file = str(path.relative_to(ROOT / folder))
-            if folder == "collir" and file.startswith(("passes/", "algorithms/")):
-                continue  # an algorithm is one of the collectives that it names
-            if file not in TABLES and file not in SUBJECTS:
-                named = _naming(path, TELLING)
-                assert not named, f"{folder}/{file} names {', '.join(sorted(named))}"
+    for path in (ROOT / "collir").rglob("*.py"):
+        file = str(path.relative_to(ROOT / "collir"))
+        if file.startswith("algorithms/"):
+            continue  # an algorithm is one of the collectives that it names
+        if file not in TABLES and file not in SUBJECTS:
+            named = _naming(path, TELLING)
+            assert not named, f"{file} names {', '.join(sorted(named))}"
 
 
 @pytest.mark.parametrize("file", sorted([*TABLES, *SUBJECTS]))

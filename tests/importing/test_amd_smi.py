@@ -6,7 +6,17 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from topology_files import EXPECTED, FULL, LINKS, NVLINK, PCI, SWITCH, remarks, rows, text_of
+from support.importing.topology_files import (
+    EXPECTED,
+    FULL,
+    LINKS,
+    NVLINK,
+    PCI,
+    SWITCH,
+    remarks,
+    rows,
+    text_of,
+)
 
 from collir.importing.machines import detect, read
 from collir.importing.values import ReadError

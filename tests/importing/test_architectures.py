@@ -5,15 +5,15 @@ import json
 from pathlib import Path
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 
 import collir
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from architectures import FIRST, MORE, small
-from torch_gradients import compared
+from support.importing.architectures import FIRST, MORE, small
+from support.importing.torch_gradients import compared
 
 from collir.tools import collir as tool
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_module
+from support.programs.collectives import RANDOM, random_module
 
 import collir
 from collir.cost.model import CostModel
 from collir.importing.chakra.program import program_of
 from collir.importing.chakra.traces import Traces, read_groups, read_trace, read_traces
 from collir.ir.diagnostics import DiagnosticError
-from collir.syntax.chakra.messages import CommType, Node, NodeType, Value, written_trace
+from collir.syntax.chakra.messages import ChakraNode, CommType, NodeType, Value, written_trace
 from collir.targets.traces.chakra import traces_of
 from collir.tools import collir as tool
 
@@ -95,17 +95,19 @@ def test_random_programs_come_back(rng: random.Random) -> None:
 # --- written by hand ------------------------------------------------------------------------------
 
 
-def sent(number: int, kind: CommType, size: int, group: str = "", *needed: int) -> Node:
+def sent(number: int, kind: CommType, size: int, group: str = "", *needed: int) -> ChakraNode:
     attributes: dict[str, Value] = {"comm_type": int(kind), "comm_size": size, "pg_name": group}
-    return Node(number, f"n{number}", NodeType.COMM_COLL, (), needed, attributes=attributes)
+    return ChakraNode(number, f"n{number}", NodeType.COMM_COLL, (), needed, attributes=attributes)
 
 
-def computed(number: int, attributes: Mapping[str, Value], *needed: int, duration: int = 0) -> Node:
-    return Node(number, "c", NodeType.COMP, needed, (), 0, duration, attributes)
+def computed(
+    number: int, attributes: Mapping[str, Value], *needed: int, duration: int = 0
+) -> ChakraNode:
+    return ChakraNode(number, "c", NodeType.COMP, needed, (), 0, duration, attributes)
 
 
 def files(
-    folder: Path, ranks: Sequence[Sequence[Node]], groups: Mapping[str, Sequence[int]]
+    folder: Path, ranks: Sequence[Sequence[ChakraNode]], groups: Mapping[str, Sequence[int]]
 ) -> str:
     for rank, nodes in enumerate(ranks):
         (folder / f"w.{rank}.et").write_bytes(b"".join(written_trace(nodes)))
@@ -150,7 +152,7 @@ A, G = CommType.ALL_REDUCE, CommType.ALL_GATHER
 GROUPS = {"1": [0, 1], "2": [2, 3]}
 
 
-def ranks(*first: Node) -> list[list[Node]]:
+def ranks(*first: ChakraNode) -> list[list[ChakraNode]]:
     return [[*first], [sent(1, A, 8, "1")], [sent(1, A, 8, "2")], [sent(1, A, 8, "2")]]
 
 
@@ -179,9 +181,9 @@ def ranks(*first: Node) -> list[list[Node]]:
          "group 1 has 1 collectives here, and 2 on rank 0"),
         (ranks(sent(1, A, -8, "1")), GROUPS, "w.0.et",
          "node 1 has -8 for comm_size, which is a number of 0 or more"),
-        (ranks(Node(1, "", NodeType.COMM_COLL)), GROUPS, "w.0.et",
+        (ranks(ChakraNode(1, "", NodeType.COMM_COLL)), GROUPS, "w.0.et",
          "node 1 has no comm_type, which is a number of 0 or more"),
-        (ranks(Node(1, "", NodeType.COMM_SEND, attributes={"comm_dst": 1, "comm_size": 4,
+        (ranks(ChakraNode(1, "", NodeType.COMM_SEND, attributes={"comm_dst": 1, "comm_size": 4,
                                                           "comm_tag": 2})), {}, "w.0.et", None),
         (ranks(sent(1, A, 8, "1")), {"1": [0, 9]}, "w.json",
          "group 1 has ranks other than those from 0 to 3"),
@@ -192,7 +194,7 @@ def ranks(*first: Node) -> list[list[Node]]:
     ],
 )  # fmt: skip
 def test_ranks_that_do_not_fit_together(
-    traces: Sequence[Sequence[Node]],
+    traces: Sequence[Sequence[ChakraNode]],
     groups: Mapping[str, Sequence[int]],
     file: str,
     message: str | None,
@@ -213,9 +215,9 @@ def test_ranks_that_run_other_nodes_are_refused(tmp_path: Path) -> None:
     traces = read_traces([files(tmp_path, [whole, [whole[0], sent(2, A, 8, "1")]], {"1": [1]})])
     with pytest.raises(DiagnosticError, match="node 2 of rank 1 is another one than node 2 of"):
         program_of(traces)
-    message = Node(1, "", NodeType.COMM_SEND, attributes={
+    message = ChakraNode(1, "", NodeType.COMM_SEND, attributes={
         "comm_src": 0, "comm_dst": 1, "comm_tag": 3, "comm_size": 4})  # fmt: skip
-    got = Node(1, "", NodeType.COMM_RECV, attributes=message.attributes)
+    got = ChakraNode(1, "", NodeType.COMM_RECV, attributes=message.attributes)
     traces = read_traces([files(tmp_path, [[message], [got]], {})])
     with pytest.raises(DiagnosticError, match="node 1 is a COMM_SEND_NODE: messages from rank"):
         program_of(traces)

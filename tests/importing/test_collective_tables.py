@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from benchmark_outputs import (
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.importing.benchmark_outputs import (
     PREFIXES,
     REDOPS,
     Truth,
@@ -15,7 +17,7 @@ from benchmark_outputs import (
     osu_lines,
     truths,
 )
-from collective_tables import (
+from support.importing.collective_tables import (
     MSCCLPP_PROGRAMS,
     NVSHMEM_JOBS,
     RECORD_NAMES,
@@ -30,14 +32,12 @@ from collective_tables import (
     records,
     torch_lines,
 )
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 import collir
 from collir.dialects.machine import MachineOp
 from collir.importing.measurements import files
 from collir.importing.measurements.tables import extents
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 from collir.machine import Machine
 
 KINDS = tuple(RECORD_NAMES)
@@ -314,7 +314,7 @@ def test_levels_say_which_of_several_runs_are_read() -> None:
         for line in imb_lines(Truth("all_reduce", 1, ranks, ((64, (3.0, 3.0)),)))
     ]
     tables = files.read("\n".join(lines))
-    over = extents("gpu", Place(1))
+    over = extents("gpu", TextPlace(1))
     fitting = files.fitting(pair(), tables, over)
     assert [table.ranks for table in fitting.tables] == [4]
     assert [remark.message for remark in fitting.remarks] == [
@@ -328,9 +328,9 @@ def test_levels_say_which_of_several_runs_are_read() -> None:
 def test_groups_at_the_same_time_are_said_by_levels() -> None:
     truth = Truth("all_reduce", 1, 2, ((64, (3.0, 3.0)),))
     tables = files.read("\n".join(imb_group_lines(truth, "multi")))
-    assert len(files.samples(pair(), tables, "x", extents("gpu:2+2", Place(1)))) == 2
+    assert len(files.samples(pair(), tables, "x", extents("gpu:2+2", TextPlace(1)))) == 2
     with pytest.raises(ReadError, match="2 groups run at the same time"):
-        files.samples(pair(), tables, "x", extents("gpu:2", Place(1)))
+        files.samples(pair(), tables, "x", extents("gpu:2", TextPlace(1)))
 
 
 def test_a_run_on_all_devices_is_on_all_levels() -> None:

@@ -4,7 +4,7 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
-from topology_files import TOPOLOGIES, text_of
+from support.importing.topology_files import TOPOLOGIES, text_of
 
 from collir.tools import collir, collopt
 

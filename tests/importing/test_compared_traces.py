@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from predicted_traces import STEP, plain_union, times_of, traced, union
-from programs import random_module
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.importing.predicted_traces import STEP, plain_union, times_of, traced, union
+from support.programs.collectives import random_module
 
 import collir
 from collir.cost.programs.simulation import Simulation
 from collir.importing.traces.compared import Compared
 from collir.importing.traces.expected import expected_steps
 from collir.importing.traces.matching import matching
-from collir.importing.traces.trace import Span, TracedCollective, Work
+from collir.importing.traces.trace import KernelWork, Span, TracedCollective
 from collir.tools.trace_output import report
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -205,7 +205,7 @@ def test_a_trace_that_takes_no_time_is_reported() -> None:
     simulation = simulation_of(STEP)
     trace = traced(simulation, steps=1)
     for rank in trace.ranks:
-        rank.steps, rank.work = [], Work()
+        rank.steps, rank.work = [], KernelWork()
         rank.collectives = [replace(x, start=1.0, end=1.0, issued=1.0) for x in rank.collectives]
     compared = Compared(trace, simulation)
     assert not compared.late and not compared.gaps and report(compared)

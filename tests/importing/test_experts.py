@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

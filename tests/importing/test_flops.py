@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from architectures import small  # noqa: E402
-from torch_flops import counted_by_torch, in_program  # noqa: E402
+from support.importing.architectures import small  # noqa: E402
+from support.importing.torch_flops import counted_by_torch, in_program  # noqa: E402
 
 
 @pytest.mark.turns

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_gradients import HEAD  # noqa: E402
+from support.importing.torch_gradients import HEAD  # noqa: E402
 
 import collir  # noqa: E402
 from collir.importing.models.export import exported  # noqa: E402

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
 
 import collir
 from collir.dialects.machine import mesh_of as mesh_of_function
@@ -24,7 +24,7 @@ from collir.importing.hlo.groups import (
 from collir.importing.hlo.inference import digits_of, shardings, typed
 from collir.importing.hlo.mesh import mesh_of
 from collir.importing.hlo.text import read
-from collir.importing.hlo.written import Writer
+from collir.importing.hlo.written import HloWriter
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.semantics.reference.buffers import assemble, distribute
@@ -148,7 +148,7 @@ def test_blocks_that_all_devices_have_cost_as_much(file: str) -> None:
     digits += [d for _, found in digits_of(module) for d in found]  # pyright: ignore
     pieces = mesh_of(digits, 8, {}, [("node", 1), ("gpu", 8)])
     head = "machine @cluster = @dgx_h100(nodes = 1)\nmesh @m on @cluster { " + pieces.text + " }\n"
-    blocks = head + Writer(module, pieces, file, has_blocks=True).function()
+    blocks = head + HloWriter(module, pieces, file, has_blocks=True).function()
     [whole] = collir.simulate(collir.parse(imported.text))
     [parts] = collir.simulate(collir.parse(blocks))
     assert 0.7 < parts.time / whole.time < 1.5

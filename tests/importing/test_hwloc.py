@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from topology_files import (
+from support.importing.topology_files import (
     BUS,
     FULL,
     LINKS,

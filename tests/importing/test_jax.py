@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 
 import collir
 
@@ -30,13 +30,13 @@ def process() -> Iterator[ProcessPoolExecutor]:
 
 
 def run(process: ProcessPoolExecutor, name: str, *args: Any) -> Any:
-    """Return the result of a function of ``jax_functions``, in the other process."""
+    """Return the result of a function of ``jax_functions`` in the other process."""
     return process.submit(_call, name, args).result()
 
 
 def _call(name: str, args: Any) -> Any:
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
-    return getattr(importlib.import_module("jax_functions"), name)(*args)
+    return getattr(importlib.import_module("support.importing.jax_functions"), name)(*args)
 
 
 FUNCTIONS = [

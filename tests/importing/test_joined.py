@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from topology_files import EXPECTED, TOPOLOGIES, Row, rows, text_of
+from support.importing.topology_files import EXPECTED, TOPOLOGIES, Row, rows, text_of
 
 from collir.importing.machines import join, read
 from collir.importing.values import ReadError

@@ -1,7 +1,9 @@
 """Tests of readers of measured times: what is read is what was measured, or is refused."""
 
 import pytest
-from benchmark_outputs import (
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.importing.benchmark_outputs import (
     OSU_TITLES,
     PER_RANK,
     PREFIXES,
@@ -15,21 +17,19 @@ from benchmark_outputs import (
     printed,
     truths,
 )
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from collir.importing.measurements import files
 from collir.importing.measurements.logs import clean
 from collir.importing.measurements.logs import stream as logs_stream
 from collir.importing.measurements.names import kind_of_file
-from collir.importing.measurements.tables import Table
+from collir.importing.measurements.tables import MeasuredTable
 from collir.importing.values import ReadError
 
 KINDS = tuple(OSU_TITLES)
 few = settings(max_examples=15)
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> list[Table]:
+def read(text: str, kind: str | None = None, file: str = "") -> list[MeasuredTable]:
     """Return the tables of a text as commands read it."""
     return list(files.read(text.replace("\r\n", "\n"), kind, file).tables)
 

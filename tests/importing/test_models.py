@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 
 import collir
 
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
+from support.importing.torch_gradients import compared  # noqa: E402
 from torch import nn  # noqa: E402
-from torch_gradients import compared  # noqa: E402
 
 from collir.importing.models import export  # noqa: E402
 from collir.importing.models.torch_models import import_torch  # noqa: E402

@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from chunk_programs import PROGRAMS, with_fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.algorithms.chunk_programs import PROGRAMS, with_fault
 
 from collir.algorithms.checking import check
 from collir.algorithms.program import ChunkBuffer, ChunkProgram, ChunkRange

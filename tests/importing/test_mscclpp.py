@@ -6,9 +6,9 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from execution_plans import MADE, all_pairs, packets
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.algorithms.execution_plans import MADE, all_pairs, packets
 
 from collir.algorithms.chunks import program_of
 from collir.algorithms.mscclpp.checking import check_plan

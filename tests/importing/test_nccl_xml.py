@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from topology_files import (
+from support.importing.topology_files import (
     NETWORK,
     NVLINK,
     PCI,

@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from support.importing.torch_gradients import compared  # noqa: E402
 from torch import nn  # noqa: E402
-from torch_gradients import compared  # noqa: E402
 
 from collir.importing.models.torch_models import import_torch  # noqa: E402
 

@@ -6,7 +6,7 @@ from itertools import combinations, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from topology_files import (
+from support.importing.topology_files import (
     EXPECTED,
     FULL,
     LINKS,
@@ -22,7 +22,7 @@ from topology_files import (
 )
 
 from collir.importing.machines import detect, read
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 from collir.tools.machine import preset
 
 
@@ -98,7 +98,7 @@ def test_islands_that_are_linked_in_other_ways_are_no_regular_machine() -> None:
     star = [[0, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
     with pytest.raises(ReadError, match="are not linked in the same way") as raised:
         read(islands(path, star))
-    assert raised.value.place == Place(6)
+    assert raised.value.place == TextPlace(6)
 
 
 SQUARE = [[0, 2, 0, 2], [2, 0, 2, 0], [0, 2, 0, 2], [2, 0, 2, 0]]
@@ -174,7 +174,7 @@ def test_adapters_that_do_not_divide_over_the_gpus_are_shared() -> None:
              for i in range(5)]  # fmt: skip
     reading = read(matrix(cells, nics=3))
     assert rows(reading)[0] == ("node", 1, 75e9, SWITCH, 1, NETWORK)
-    assert reading.remarks[0].place == Place(4)
+    assert reading.remarks[0].place == TextPlace(4)
     assert reading.remarks[0].message.startswith("3 adapters do not divide over 2 GPUs")
 
 

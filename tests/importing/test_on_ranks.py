@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from architectures import ALL, F32_ALONE, f64_by_default, small
-from seeds import some
+from support.harness.seeds import some
+from support.importing.architectures import ALL, F32_ALONE, f64_by_default, small
 
 from collir.importing.models.torch_models import import_torch
 from collir.tools import collrun

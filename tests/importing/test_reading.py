@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from topology_files import ASTRA, EXPECTED, FILES, remarks, rows, text_of
+from support.importing.topology_files import ASTRA, EXPECTED, FILES, remarks, rows, text_of
 
 from collir.importing.machines import FORMATS, detect, read
 from collir.importing.values import ReadError

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from hanging import within
-from seeds import some
-from topology_files import ASTRA, TWO_GPUS
+from support.harness.hanging import within
+from support.harness.seeds import some
+from support.importing.topology_files import ASTRA, TWO_GPUS
 
 from collir.importing.machines import read
 from collir.importing.machines.hostlist import MAX_NAMES

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_gradients import compared  # noqa: E402
+from support.importing.torch_gradients import compared  # noqa: E402
 
 try:
     from torch._higher_order_ops.associative_scan import associative_scan

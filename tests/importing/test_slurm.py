@@ -7,11 +7,11 @@ from math import prod
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from topology_files import remarks, rows, sizes
+from support.importing.topology_files import remarks, rows, sizes
 
 from collir.importing.machines import read
 from collir.importing.machines.hostlist import expand
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 
 
 def test_a_line_of_slurm_may_be_continued() -> None:
@@ -77,7 +77,7 @@ def with_spines(conf: str, spines: int, rails: bool) -> str:
         if not match:
             lines.append(line)
             continue
-        below = expand(match[2], Place(1))
+        below = expand(match[2], TextPlace(1))
         for spine in range(spines):
             names = [
                 f"{name}p{copy}" if name in of_switches else name
@@ -132,5 +132,5 @@ def test_even_trees_of_slurm_are_read_back(counts: list[int]) -> None:
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 4))
 def test_ranges_of_hosts_keep_their_zeros(low: int, more: int, width: int) -> None:
     first = str(low).zfill(width)
-    names = expand(f"a[{first}-{low + more}]b,c", Place(1))
+    names = expand(f"a[{first}-{low + more}]b,c", TextPlace(1))
     assert names == [f"a{str(i).zfill(len(first))}b" for i in range(low, low + more + 1)] + ["c"]

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from seeds import fresh
+from support.harness.seeds import fresh
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from predicted_traces import STEP, traced
+from support.importing.predicted_traces import STEP, traced
 
 import collir
 from collir.importing.traces.trace import RankTrace, Span, Trace, TracedCollective

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from torch_gradients import compared  # noqa: E402
+from support.importing.torch_gradients import compared  # noqa: E402
 
 from collir.importing.models.hugging_face import HeadError, model_of  # noqa: E402
 from collir.tools import collir as tool  # noqa: E402

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from seeds import current
+from support.harness.seeds import current
 
 from . import text
 from .campaign import PASSES, Log, mistakes, programs, steps

@@ -4,24 +4,24 @@ import random
 from collections.abc import Mapping
 
 import pytest
-from checks import functions_of
-from programs import module_of, random_function, random_mesh
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.semantics.checks import functions_of
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.any_size import Condition, conditions, is_product, open_sizes
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of
-from collir.ir.rotation import ready_for_code
 from collir.layout.coll import PAD
 from collir.layout.formulas import Formula
 from collir.layout.sizes import OpenSize, Size
 from collir.targets.code.c_text import condition_text, factor_text, size_text
+from collir.transforms.any_size import Condition, conditions, is_product, open_sizes
+from collir.transforms.for_code import ready_for_code
+from collir.transforms.instantiation import instantiate
 
 
 def opened(module: ModuleOp) -> ModuleOp:

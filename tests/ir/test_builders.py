@@ -1,8 +1,8 @@
 """Programs that are built in Python equal those that are read from text."""
 
 import pytest
-from programs import module_of, random_function, random_mesh
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import module_of, random_function, random_mesh
 from xdsl.ir import SSAValue
 
 import collir

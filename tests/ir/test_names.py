@@ -1,6 +1,6 @@
 """Names of values: one for each, also where several have the same hint."""
 
-from checks import functions_of
+from support.semantics.checks import functions_of
 
 import collir
 from collir.ir.names import set_name, unique_names

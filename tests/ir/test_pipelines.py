@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline_events import random_schedule
-from programs import RANDOM
-from staged_steps import pipeline_of, staged, step_of, training_step
+from support.cost.pipeline_events import random_schedule
+from support.programs.collectives import RANDOM
+from support.programs.staged_steps import pipeline_of, staged, step_of, training_step
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.pipelines import Pipeline, write_out
+from collir.ir.pipelines import Pipeline
 from collir.ir.verification import verify
 from collir.layout.pipelines.text import schedule_text
 from collir.semantics.reference.buffers import distribute
 from collir.semantics.reference.executor import execute
 from collir.semantics.validation.validate import compare
+from collir.transforms.stages.written_out import write_out
 
 _COUNT = 3
 _STAGED = {

@@ -11,8 +11,8 @@ import collir
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
 from collir.ir.roles import Role, argument_roles
-from collir.ir.variants import recompute_layers, shard_masters, shard_roles
 from collir.tools.collrun import main as collrun
+from collir.transforms.variants import recompute_layers, shard_masters, shard_roles
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "models" / "sweep.coll"
 SIZES = {"batch": 4, "seq": 4, "hidden": 8, "heads": 4, "layers": 2, "vocab": 8}

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from checks import functions_of
+from support.semantics.checks import functions_of
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.ir import Operation
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_mesh
+from support.programs.collectives import RANDOM, random_mesh
 
 from collir.layout import (
     Axis,

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_formula, random_parameters
+from support.programs.collectives import RANDOM, random_formula, random_parameters
 
 from collir.layout import Dim, DistType, DType
 from collir.layout.formulas import MAX_WEIGHT, Formula, FormulaError, formula_of_text

@@ -5,7 +5,7 @@ import random
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_mesh
+from support.programs.collectives import RANDOM, random_mesh
 
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.machine import Level, Machine

@@ -3,7 +3,7 @@
 import random
 
 from hypothesis import given
-from programs import RANDOM, random_mesh
+from support.programs.collectives import RANDOM, random_mesh
 
 from collir.layout import Mesh
 from collir.layout.cuts import places

@@ -4,9 +4,9 @@ import random
 
 import pytest
 from hypothesis import given
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
-from collir.cost.programs.products import Product, slowdown
+from collir.cost.programs.products import MatrixProducts, slowdown
 from collir.machine import IDEAL, Device, DeviceKind, Efficiency, Level, Machine, MachineError
 
 
@@ -38,7 +38,9 @@ def test_a_device_that_stands_for_several_is_no_faster_than_any(rng: random.Rand
 def test_the_tiles_of_a_device_that_stands_for_several_are_those_of_one_that_has_some() -> None:
     tiled = Efficiency(units=8, tile=(32, 32), depth=4)
     for slower in (tiled.slower(IDEAL), IDEAL.slower(tiled)):
-        assert slowdown(Product(1, 40, 40, 8), slower) == slowdown(Product(1, 40, 40, 8), tiled)
+        assert slowdown(MatrixProducts(1, 40, 40, 8), slower) == slowdown(
+            MatrixProducts(1, 40, 40, 8), tiled
+        )
 
 
 @pytest.mark.parametrize(

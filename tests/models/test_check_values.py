@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
-from model_pages import PAGES, function_of, page, with_gradients
+from support.programs.model_pages import PAGES, function_of, page, with_gradients
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block
@@ -14,8 +14,8 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.inlining import function_without_calls
 from collir.layout import DType
+from collir.transforms.inlining import function_without_calls
 
 GPT2_SMALL = {"seq": 1024, "hidden": 768, "heads": 12, "layers": 12, "vocab": 50257}
 GPT2_XL = {"seq": 1024, "hidden": 1600, "heads": 25, "layers": 48, "vocab": 50257}

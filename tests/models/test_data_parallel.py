@@ -4,7 +4,7 @@ import runpy
 from functools import cache
 
 import pytest
-from model_pages import ROOT
+from support.programs.model_pages import ROOT
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

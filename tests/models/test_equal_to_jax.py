@@ -1,8 +1,8 @@
 """Models in examples/models: loss and all gradients are those of the same model in jax."""
 
 import pytest
-from model_pages import LIMITS, SMALL, differences
-from seeds import chosen
+from support.harness.seeds import chosen
+from support.programs.model_pages import LIMITS, SMALL, differences
 
 QUICK = ["mlp", *chosen([x for x in SMALL if x not in ("mlp", "vgg19", "resnet50")], 1, "in jax")]
 

@@ -2,11 +2,11 @@
 
 import math
 
-from model_pages import function_of, page, with_gradients
+from support.programs.model_pages import function_of, page, with_gradients
 
 from collir.dialects.tensor import dist_type
-from collir.ir.inlining import function_without_calls
 from collir.ir.loops import steps_with_times
+from collir.transforms.inlining import function_without_calls
 
 
 def test_parameters() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from seeds import some
+from support.harness.seeds import some
 
 import collir
 from collir.dialects.tensor import dist_type

@@ -5,8 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from model_pages import PAGES, page
-from seeds import chosen
+from support.harness.seeds import chosen
+from support.programs.model_pages import PAGES, page
 
 import collir
 from collir.syntax.writer import write

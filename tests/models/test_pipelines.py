@@ -6,8 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from model_pages import PAGES, ROOT, page
-from seeds import some
+from support.harness.seeds import some
+from support.programs.model_pages import PAGES, ROOT, page
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -15,13 +15,13 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.ir.instantiation import instantiate
 from collir.layout import DType
 from collir.passes.pipelines import PIPELINES
 from collir.semantics.validation.validate import Outcome, compare_modules
 from collir.syntax.writer import write
 from collir.targets.reports.pass_costs import FunctionAt
 from collir.tools import collrun
+from collir.transforms.instantiation import instantiate
 
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "passes.py"))
 

@@ -4,7 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from model_pages import ROOT
+from support.programs.model_pages import ROOT
 
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "models" / "train.py"))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device
-from model_pages import function_of, page
 from numpy.typing import NDArray
+from support.programs.model_pages import function_of, page
+from support.semantics.differentiated import on_all_devices, on_one_device
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.dialects.machine import mesh_of

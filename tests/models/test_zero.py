@@ -5,20 +5,20 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device
-from model_pages import function_of, inputs_of, page
-from seeds import chosen, some
+from support.harness.seeds import chosen, some
+from support.programs.model_pages import function_of, inputs_of, page
+from support.semantics.differentiated import on_all_devices, on_one_device
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.cost.programs.memory import Use
+from collir.cost.programs.memory import BufferUse
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.differentiation import gradients_as_calls
-from collir.ir.inlining import function_without_calls
 from collir.ir.loops import steps_with_times
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.double import in_double
+from collir.transforms.gradients.differentiation import gradients_as_calls
+from collir.transforms.inlining import function_without_calls
 
 SMALL = {"batch": 64, "width": 64, "layers": 3}
 
@@ -105,5 +105,7 @@ def test_memory_and_traffic(passes: str) -> None:
         more = 2 * parameters // 16 if passes and name == "zero_1" else 0
         assert sum(sent(function_of(module, name))) == whole + more, name
         uses = simulations[name].peak_on(0).uses
-        held = sum(uses[use] for use in (Use.PARAMETERS, Use.GRADIENTS, Use.STATE))
+        held = sum(
+            uses[use] for use in (BufferUse.PARAMETERS, BufferUse.GRADIENTS, BufferUse.STATE)
+        )
         assert held == memory * parameters, name

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from python_ranks import results_on_ranks
+from support.targets.python_ranks import results_on_ranks
 
 import collir
 from collir.ir.functions import functions_of

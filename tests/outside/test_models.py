@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device
-from model_pages import LIMITS, SMALL, inputs_of, page, with_gradients
+from support.programs.model_pages import LIMITS, SMALL, inputs_of, page, with_gradients
+from support.semantics.differentiated import on_all_devices, on_one_device
 
 from collir.semantics.reference.double import in_double
 from collir.synthesis.propagation.propagate import make_explicit

@@ -1,8 +1,8 @@
 # pyright: basic
 """Operations, collectives and programs are what plain jax and torch compute, on every engine.
 
-The campaign is a program: ``python tests/support/outside_run.py --help``. It is a process of its
-own, as jax has threads and other tests fork.
+The campaign is a program: ``PYTHONPATH=tests python tests/support/outside/run.py --help``. It is a
+process of its own, as jax has threads and other tests fork.
 """
 
 import os
@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from seeds import SEED
+from support.harness.seeds import SEED
 
-CAMPAIGN = Path(__file__).parents[1] / "support" / "outside_run.py"
+CAMPAIGN = Path(__file__).parents[1] / "support" / "outside" / "run.py"
 COLLECTIVES = "all_reduce,reduce_scatter,all_to_all,send,shift,part,terms,mask,redistribute"
 
 pytestmark = pytest.mark.skipif(
@@ -30,7 +30,6 @@ def run(*words: str) -> None:
     """
     command = [sys.executable, "-W", "ignore", str(CAMPAIGN), "--seed", str(SEED), *words]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(CAMPAIGN.parent)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 

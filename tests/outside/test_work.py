@@ -39,11 +39,7 @@ BYTES = {*OTHERWISE, "take_transpose", "cross_entropy", "conv_transpose", "conv_
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
 def test_work_is_that_of_xla() -> None:
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(WORK.parents[1] / "support"),
-    }
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-W", "ignore", str(WORK), "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     rows: dict[str, list[float]] = json.loads(done.stdout)

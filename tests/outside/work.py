@@ -15,14 +15,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from model_pages import with_gradients
+from support.programs.model_pages import with_gradients
 
 import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate_function
 from collir.dialects.tensor import dist_type
-from collir.ir.rotation import function_as_run
+from collir.transforms.as_run import function_as_run
 
 HEAD = """
 machine @box {

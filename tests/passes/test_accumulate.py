@@ -4,10 +4,10 @@ import random
 
 import numpy as np
 import pytest
-from checks import assembled_results, functions_of
 from hypothesis import given, settings
 from numpy.typing import NDArray
-from programs import RANDOM, FunctionBuilder, integer, module_of, random_mesh
+from support.programs.collectives import RANDOM, FunctionBuilder, integer, module_of, random_mesh
+from support.semantics.checks import assembled_results, functions_of
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 import collir

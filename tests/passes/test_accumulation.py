@@ -4,10 +4,10 @@ import random
 from collections.abc import Callable
 
 import numpy as np
-from checks import functions_of
-from differentiated import inputs_of, on_all_devices, on_one_device
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
+from support.semantics.differentiated import inputs_of, on_all_devices, on_one_device
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -16,7 +16,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.verification import verify
 from collir.semantics.validation.validate import Outcome, compare_modules
-from collir.synthesis.propagation.propagate import Rules, make_explicit, propagate
+from collir.synthesis.propagation.propagate import PropagationRules, make_explicit, propagate
 
 HEAD = """
 machine @box { level gpu[4] { port = 100 GB/s, latency = 3 us } }
@@ -97,7 +97,7 @@ def test_the_sum_stays(rng: random.Random) -> None:
 def test_the_sum_stays_whole(rng: random.Random) -> None:
     text, once = random_sum(rng, rng.choice(["4@data, 4", "4, 4@data", "4@model, 4@data"]))
     module = collir.parse(text)
-    check(module, lambda x: propagate(x, Rules(reduce_once=True)))
+    check(module, lambda x: propagate(x, PropagationRules(reduce_once=True)))
     inside = [op for op in module.walk() if isinstance(op.parent_op(), RepeatOp)]
     reduced = [op for op in inside if isinstance(op, DistOp) and op.kind.reduces]
     is_reduced = any(len(dist_type(op.result).dims) == 2 for op in reduced)

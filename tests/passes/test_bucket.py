@@ -5,16 +5,16 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-import on_ranks
 import pytest
-from async_code import hazards
-from checks import agree, functions_of, results_on_all_devices
-from gradients import gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import RANDOM, module_of
-from programs import random_mesh as some_mesh
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
+from support.programs.collectives import RANDOM, module_of
+from support.programs.collectives import random_mesh as some_mesh
+from support.programs.gradients import gradients
+from support.semantics.checks import agree, functions_of, results_on_all_devices
+from support.targets import on_ranks
+from support.targets.async_code import hazards
 from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
 

@@ -4,9 +4,9 @@ import random
 import re
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices
-from programs import random_module
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import random_module
+from support.semantics.checks import agree, functions_of, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -16,12 +16,12 @@ from collir.dialects.nested import CallOp
 from collir.dialects.tensor import dist_type
 from collir.ir.calls import call_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.ir.instantiation import instantiate
 from collir.ir.names import keep_names
 from collir.ir.parameters import parameters_of
 from collir.ir.verification import verify
 from collir.syntax.reader import read
 from collir.syntax.writer import write
+from collir.transforms.instantiation import instantiate
 
 
 def module_with_calls(rng: random.Random) -> ModuleOp:

@@ -1,8 +1,8 @@
 """Programs of `decompose` are never slower, as simulated, than those written or of a strategy."""
 
 import pytest
-from levelled_machines import random_program
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.machine.levelled_machines import random_program
 
 import collir
 from collir.synthesis.programs.fixed import STRATEGIES

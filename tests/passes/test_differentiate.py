@@ -4,10 +4,15 @@ import random
 
 import numpy as np
 import pytest
-from checks import functions_of
-from differentiated import inputs_of, on_all_devices, on_one_device, wrong_gradients
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
+from support.semantics.differentiated import (
+    inputs_of,
+    on_all_devices,
+    on_one_device,
+    wrong_gradients,
+)
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import ReturnOp
 
@@ -16,10 +21,10 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
-from collir.ir.differentiation import gradient_function, gradients_as_calls
-from collir.ir.terms import Steps
 from collir.layout.gradients import nothing
 from collir.syntax.writer import write
+from collir.transforms.gradients.differentiation import gradient_function, gradients_as_calls
+from collir.transforms.terms import BlockSteps
 
 MESH = """
 machine @box { level gpu[4] { port = 300 GB/s, latency = 3 us } }
@@ -177,7 +182,7 @@ def test_the_parts_of_a_partial_constant_are_the_constant_together(reduction: st
     block = function.body.block
     assert block.last_op is not None
     block.erase_op(block.last_op)
-    made = Steps(mesh_of(function), block).constant(dist_type(function.args[0]), 3)
+    made = BlockSteps(mesh_of(function), block).constant(dist_type(function.args[0]), 3)
     block.add_op(ReturnOp(made))
     module.verify()
     [result] = on_all_devices(module, function, inputs_of(function, 0))
@@ -218,7 +223,7 @@ def with_loss(steps: str, layout: str) -> ModuleOp | None:
     )
     assert block.last_op is not None
     block.erase_op(block.last_op)
-    add = Steps(mesh_of(function), block)
+    add = BlockSteps(mesh_of(function), block)
     value = add.laid_out(result, dist_type(result).whole)
     value = add.step("mul", (value, value), {})
     if rank := len(dist_type(value).dims):

@@ -3,14 +3,14 @@
 import random
 from collections import Counter
 
-import corners
 import numpy as np
 import pytest
-from checks import functions_of, results_on_all_devices
 from hypothesis import given, settings
-from model_steps import FORMS, INTEGERS
-from programs import RANDOM, FunctionBuilder, integer, module_of, random_mesh
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs import corners
+from support.programs.arguments import FORMS, INTEGERS
+from support.programs.collectives import RANDOM, FunctionBuilder, integer, module_of, random_mesh
+from support.semantics.checks import functions_of, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, SSAValue
 

@@ -4,9 +4,8 @@ import random
 from collections.abc import Callable
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
-from programs import (
+from support.programs.collectives import (
     RANDOM,
     FunctionBuilder,
     axis_moves,
@@ -15,6 +14,7 @@ from programs import (
     random_layout,
     random_mesh,
 )
+from support.semantics.checks import agree, functions_of, results_on_all_devices
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import Block, SSAValue
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from differentiated import inputs_of, on_all_devices
+from support.semantics.differentiated import inputs_of, on_all_devices
 
 import collir
 from collir.cost.programs.local_steps import LocalStep

@@ -1,8 +1,8 @@
 """Gradients of operations of models on sharded operands, against finite differences."""
 
 import pytest
-from checks import functions_of
-from differentiated import wrong_gradients
+from support.semantics.checks import functions_of
+from support.semantics.differentiated import wrong_gradients
 
 import collir
 

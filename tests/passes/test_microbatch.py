@@ -9,24 +9,24 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from batch_losses import random_loss
 from hypothesis import given, settings
-from programs import RANDOM
-from seeds import fresh, one_of_each
-from staged_steps import step_of
+from support.harness.seeds import fresh, one_of_each
+from support.programs.batch_losses import random_loss
+from support.programs.collectives import RANDOM
+from support.programs.staged_steps import step_of
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.instantiation import instantiate
-from collir.ir.unstaging import without_stages
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.meaning import meaning
 from collir.syntax.writer import write
+from collir.transforms.instantiation import instantiate
+from collir.transforms.stages.unstaging import without_stages
 
 PASSES = (
     *("microbatch{microbatches=2}", "microbatch{microbatches=4}", "microbatch{microbatches=8}"),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -5,10 +5,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from async_code import make_async
-from gradients import gradients
-from programs import FunctionBuilder, integer, module_of, random_layout, random_mesh, random_module
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
+from support.programs.collectives import (
+    FunctionBuilder,
+    integer,
+    module_of,
+    random_layout,
+    random_mesh,
+    random_module,
+)
+from support.programs.gradients import gradients
+from support.targets.async_code import make_async
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

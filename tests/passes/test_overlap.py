@@ -4,7 +4,7 @@ import random
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_module
+from support.programs.collectives import RANDOM, random_module
 
 import collir
 from collir.cost.programs.simulate import simulate

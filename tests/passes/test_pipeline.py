@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
-from random_layer_loops import random_layer_loops
-from random_steps import random_step
-from seeds import fresh, one_of_each, some
-from staged_checks import assert_computes
-from staged_steps import SUMS, pipeline_of, step_text
+from support.harness.seeds import fresh, one_of_each, some
+from support.programs.collectives import RANDOM
+from support.programs.layer_loops import random_layer_loops
+from support.programs.staged_steps import SUMS, pipeline_of, step_text
+from support.programs.training_steps import random_step
+from support.semantics.staged_checks import assert_computes
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -19,14 +19,14 @@ from collir.cost.programs.simulate import simulate
 from collir.cost.programs.stages import stages_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.microbatches.following import Following, NotSeparableError
-from collir.ir.microbatches.rows import BatchSize, Over, Rows
 from collir.ir.pipelines import Pipeline
-from collir.ir.unstaging import UnstagedError
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.double import module_in_double
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.meaning import meaning
+from collir.transforms.microbatches.following import Following, NotSeparableError
+from collir.transforms.microbatches.rows import BatchSize, Over, Rows
+from collir.transforms.stages.unstaging import UnstagedError
 
 LATER = (
     *("ddp", "fsdp", "megatron", "zero", "decompose,overlap", "bucket", "inline", "unroll"),

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from programs import RANDOM
-from staged_steps import perceptron_text
+from support.programs.collectives import RANDOM
+from support.programs.staged_steps import perceptron_text
+from support.semantics.checks import (
+    agree,
+    functions_of,
+    results_on_all_devices,
+    results_on_one_device,
+)
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 
 import collir
 from collir.ir.functions import functions_of

@@ -2,11 +2,11 @@
 changes."""
 
 import pytest
-from differentiated import on_all_devices, on_one_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_pages import function_of, inputs_of, page
 from numpy.testing import assert_allclose
+from support.programs.model_pages import function_of, inputs_of, page
+from support.semantics.differentiated import on_all_devices, on_one_device
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
@@ -18,12 +18,12 @@ from collir.dialects.operation import DistOp
 from collir.ir.ahead import is_ahead
 from collir.ir.diagnostics import Diagnostic
 from collir.ir.remarks import listening
-from collir.ir.rotation import prepare
 from collir.ir.selection import erase_other_functions
 from collir.passes.table import PASSES
 from collir.semantics.reference.double import in_double
 from collir.semantics.validation.validate import compare_modules
 from collir.semantics.validation.verdict import Outcome
+from collir.transforms.as_run import prepare
 
 
 def machine(memory: int, port: int) -> str:

@@ -4,10 +4,17 @@ import random
 from typing import get_args
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
-from programs import RANDOM, FunctionBuilder, module_of, random_layout, random_mesh, random_module
-from seeds import some
+from support.harness.seeds import some
+from support.programs.collectives import (
+    RANDOM,
+    FunctionBuilder,
+    module_of,
+    random_layout,
+    random_mesh,
+    random_module,
+)
+from support.semantics.checks import agree, functions_of, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 from xdsl.dialects.func import FuncOp
 

@@ -2,10 +2,10 @@
 
 import random
 
-from auto import random_auto
 from hypothesis import given, settings
-from laid_out import check_meaning
-from programs import RANDOM
+from support.programs.auto_functions import random_auto
+from support.programs.collectives import RANDOM
+from support.semantics.laid_out import check_meaning
 
 from collir.synthesis.propagation.propagate import propagate
 

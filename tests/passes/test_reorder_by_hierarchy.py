@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices
-from hanging import within
 from hypothesis import given, settings
-from programs import (
+from support.harness.hanging import within
+from support.harness.seeds import some
+from support.programs.collectives import (
     RANDOM,
     FunctionBuilder,
     Move,
@@ -20,7 +20,7 @@ from programs import (
     random_mesh,
     random_module,
 )
-from seeds import some
+from support.semantics.checks import agree, functions_of, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnknownLoc
 from xdsl.ir import SSAValue
 

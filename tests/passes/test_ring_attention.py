@@ -5,10 +5,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_pages import function_of, inputs_of, page, with_gradients
+from support.programs.model_pages import function_of, inputs_of, page, with_gradients
+from support.semantics.differentiated import on_all_devices, on_one_device
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp

@@ -3,11 +3,11 @@
 import random
 
 import pytest
-from auto import random_auto
 from hypothesis import given, settings
-from laid_out import check_meaning
-from programs import RANDOM
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.auto_functions import random_auto
+from support.programs.collectives import RANDOM
+from support.semantics.laid_out import check_meaning
 
 import collir
 from collir.cost.model import CostModel

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device
-from model_pages import LIMITS, PAGES, inputs_of, page
-from seeds import fresh
-from single_device import sent, single_device
+from support.harness.seeds import fresh
+from support.programs.model_pages import LIMITS, PAGES, inputs_of, page
+from support.semantics.differentiated import on_all_devices, on_one_device
+from support.semantics.single_device import sent, single_device
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -7,17 +7,17 @@ trying all combinations; the others are what the search proves.
 from functools import cache
 
 import pytest
-from all_layouts import least_of_all
-from checks import functions_of
-from model_pages import page
-from single_device import Sent, layouts, sent, single_device, steps
+from support.programs.model_pages import page
+from support.semantics.checks import functions_of
+from support.semantics.single_device import Sent, layouts, sent, single_device, steps
+from support.synthesis.all_layouts import least_of_all
 from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.sharding.shard import sharding_of
 from collir.synthesis.sharding.solver import least_sum
 
@@ -61,7 +61,7 @@ def sharded(text: str) -> FuncOp:
 def proven(text: str) -> FuncOp:
     """Return a small function in the best layouts, and try all that no others are better."""
     (function,) = functions_of(collir.parse(text))
-    found = least_sum(sharding_of(function, Graph.build(function), CostModel()).sum)
+    found = least_sum(sharding_of(function, TensorGraph.build(function), CostModel()).sum)
     assert found.sum == pytest.approx(least_of_all(function), rel=1e-9)
     return sharded(text)
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from auto import random_auto, random_layout
-from checks import functions_of
-from differentiated import on_all_devices, on_one_device
 from hypothesis import given, settings
-from laid_out import check_meaning
-from model_pages import LIMITS, SMALL, inputs_of, page
-from programs import RANDOM
-from random_steps import random_step
-from seeds import fresh
-from single_device import sent, single_device
+from support.harness.seeds import fresh
+from support.programs.auto_functions import random_auto, random_layout
+from support.programs.collectives import RANDOM
+from support.programs.model_pages import LIMITS, SMALL, inputs_of, page
+from support.programs.training_steps import random_step
+from support.semantics.checks import functions_of
+from support.semantics.differentiated import on_all_devices, on_one_device
+from support.semantics.laid_out import check_meaning
+from support.semantics.single_device import sent, single_device
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 

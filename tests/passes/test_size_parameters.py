@@ -6,15 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from checks import functions_of, results_on_all_devices
-from programs import module_of, random_function, random_mesh
-from seeds import fresh, one_of_each, some
+from support.harness.seeds import fresh, one_of_each, some
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.semantics.checks import functions_of, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.instantiation import instantiate
 from collir.ir.names import keep_names
 from collir.ir.parameters import parameters_of
 from collir.ir.verification import verify
@@ -22,6 +21,7 @@ from collir.semantics.reference.executor import memory_needed
 from collir.semantics.validation.validate import compare
 from collir.semantics.validation.verdict import Outcome
 from collir.syntax.writer import write
+from collir.transforms.instantiation import instantiate
 
 PASSES = [
     "canonicalize,cse",

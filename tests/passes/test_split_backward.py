@@ -6,11 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from checks import functions_of
-from differentiated import inputs_of, on_all_devices
 from hypothesis import given, settings
-from model_pages import PAGES, function_of
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.programs.model_pages import PAGES, function_of
+from support.semantics.checks import functions_of
+from support.semantics.differentiated import inputs_of, on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument
@@ -22,15 +22,14 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.crossing import is_light
-from collir.ir.fission import Fission
 from collir.ir.loops import repeats_in, steps_with_times
-from collir.ir.minimum_cut import source_side
 from collir.semantics.validation import loops
 from collir.semantics.validation.validate import compare
 from collir.semantics.validation.verdict import Outcome
 from collir.syntax.reader import read
 from collir.syntax.writer import write
+from collir.transforms.loops.crossing import is_light, source_side
+from collir.transforms.loops.fission import Fission
 
 MESH = """
 machine @box {

@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
-from programs import RANDOM, module_of, random_function, random_mesh
+from support.programs.collectives import RANDOM, module_of, random_function, random_mesh
+from support.semantics.checks import agree, functions_of, results_on_all_devices
 
 import collir
 from collir.dialects.machine import mesh_of

@@ -7,9 +7,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device
-from model_pages import function_of, inputs_of, page
-from seeds import some
+from support.harness.seeds import some
+from support.programs.model_pages import function_of, inputs_of, page
+from support.semantics.differentiated import on_all_devices, on_one_device
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block

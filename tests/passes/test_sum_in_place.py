@@ -4,19 +4,19 @@ import random
 from pathlib import Path
 
 import pytest
-from batch_losses import random_loss
 from hypothesis import given, settings
-from local_programs import assert_runs, lowered
-from on_ranks import differences
-from programs import RANDOM
-from seeds import fresh
-from staged_checks import assert_computes
-from staged_steps import step_of
-from swept import GPT, all_of, space_of
+from support.harness.seeds import fresh
+from support.programs.batch_losses import random_loss
+from support.programs.collectives import RANDOM
+from support.programs.staged_steps import step_of
+from support.semantics.local_programs import assert_runs, lowered
+from support.semantics.staged_checks import assert_computes
+from support.targets.on_ranks import differences
+from support.tools.swept import GPT, all_of, space_of
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
-from collir.cost.programs.memory import Use
+from collir.cost.programs.memory import BufferUse
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.local import LocalFuncOp, LocalRepeatOp
 from collir.ir.diagnostics import DiagnosticError
@@ -101,10 +101,10 @@ def test_gradients_are_summed_in_one_buffer() -> None:
     assert stacks < _gradients(before) and _gradients(with_sums) < stacks / 10
     assert with_sums.peak < before.peak
     _, uses = with_sums.memory_by_use[0]
-    assert uses[Use.PARAMETERS] < stacks  # of which the exact ones are divided
+    assert uses[BufferUse.PARAMETERS] < stacks  # of which the exact ones are divided
 
 
 def _gradients(simulation: Simulation) -> float:
     """Return the bytes of gradients in the loop over microbatches at its peak, sums apart."""
     [loop] = [step.loop for step in simulation.program if step.loop is not None]
-    return loop.peak.uses.get(Use.GRADIENTS, 0)
+    return loop.peak.uses.get(BufferUse.GRADIENTS, 0)

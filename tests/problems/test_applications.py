@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from plain_search import plain_decide, plain_enumerate, plain_optimise
+from support.search.plain_search import plain_decide, plain_enumerate, plain_optimise
 
 from collir.problems.knapsack import Knapsack
 from collir.problems.queens import Queens

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_search import Found, plain_decide, plain_enumerate, plain_optimise
-from seeds import some
+from support.harness.seeds import some
+from support.search.plain_search import Found, plain_decide, plain_enumerate, plain_optimise
 
 from collir.problems import clique, graphs
 from collir.problems.clique import KClique, MaxClique
 from collir.problems.clique_node import CliqueNode
-from collir.problems.graphs import Graph
+from collir.problems.graphs import UndirectedGraph
 from collir.search.core.problem import Dive, Kernel, Kind, SearchError
 
 nx: Any = importlib.import_module("networkx")  # it has no types
@@ -27,21 +27,21 @@ numba = pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
 
 
 @st.composite
-def some_graphs(draw: st.DrawFn, most: int = 12, fewest: int = 0) -> Graph:
+def some_graphs(draw: st.DrawFn, most: int = 12, fewest: int = 0) -> UndirectedGraph:
     n = draw(st.integers(fewest, most))
     pairs = list(combinations(range(n), 2))
     chosen = draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs)))
     edges = (pair for pair, edge in zip(pairs, chosen, strict=True) if edge)
-    return Graph.of(n, edges, draw(st.integers(0, 1)))
+    return UndirectedGraph.of(n, edges, draw(st.integers(0, 1)))
 
 
-def clique_number(graph: Graph) -> int:
+def clique_number(graph: UndirectedGraph) -> int:
     other = nx.empty_graph(graph.n)
     other.add_edges_from(graph.edges())
     return max(map(len, nx.find_cliques(other)), default=0) if graph.n else 0
 
 
-def is_clique(graph: Graph, numbers: list[int]) -> bool:
+def is_clique(graph: UndirectedGraph, numbers: list[int]) -> bool:
     members = [number - graph.first for number in numbers]
     return all(graph.adjacency[v] >> w & 1 for v, w in combinations(members, 2))
 
@@ -63,7 +63,7 @@ KNOWN = [  # vertices of the greatest clique, and nodes visited, the root includ
 
 @pytest.mark.turns
 @pytest.mark.parametrize(("graph", "size", "nodes"), KNOWN, ids=lambda x: getattr(x, "name", None))
-def test_known_cliques_and_trees(graph: Graph, size: int, nodes: int) -> None:
+def test_known_cliques_and_trees(graph: UndirectedGraph, size: int, nodes: int) -> None:
     problem = MaxClique(graph)
     outcome = plain_optimise(problem)
     shown = problem.show(outcome.node)
@@ -72,7 +72,7 @@ def test_known_cliques_and_trees(graph: Graph, size: int, nodes: int) -> None:
 
 
 @given(some_graphs())
-def test_networkx_finds_no_other_size(graph: Graph) -> None:
+def test_networkx_finds_no_other_size(graph: UndirectedGraph) -> None:
     problem = MaxClique(graph)
     outcome = plain_optimise(problem)
     assert outcome.value == clique_number(graph) == len(problem.show(outcome.node))
@@ -80,7 +80,7 @@ def test_networkx_finds_no_other_size(graph: Graph) -> None:
 
 
 @given(some_graphs(8), st.integers(0, 9))
-def test_deciding(graph: Graph, k: int) -> None:
+def test_deciding(graph: UndirectedGraph, k: int) -> None:
     problem = KClique(graph, k)
     outcome = plain_decide(problem)
     assert (outcome.node is not None) == (k <= clique_number(graph))
@@ -88,7 +88,7 @@ def test_deciding(graph: Graph, k: int) -> None:
 
 
 @given(some_graphs(9))
-def test_each_clique_is_one_node_and_bounds_hold(graph: Graph) -> None:
+def test_each_clique_is_one_node_and_bounds_hold(graph: UndirectedGraph) -> None:
     problem = MaxClique(graph)
     other = nx.Graph(list(graph.edges()))
     other.add_nodes_from(range(graph.n))
@@ -148,7 +148,7 @@ def in_pieces(problem: MaxClique, limit: int) -> tuple[Found, list[Dive[CliqueNo
 @pytest.mark.turns
 @numba
 @pytest.mark.parametrize("graph", some([g for g, _, _ in KNOWN], 5), ids=lambda x: x.name)
-def test_the_kernel_visits_the_same_nodes(graph: Graph) -> None:
+def test_the_kernel_visits_the_same_nodes(graph: UndirectedGraph) -> None:
     problem = MaxClique(graph, kernel=True)
     plain = plain_optimise(problem)
     dive = compiled(problem)(problem.root(), np.array([np.inf]), 1 << 62)
@@ -160,7 +160,7 @@ def test_the_kernel_visits_the_same_nodes(graph: Graph) -> None:
 
 @numba
 @given(some_graphs(), st.integers(1, 5), st.integers(-1, 5))
-def test_the_kernel_agrees_on_random_graphs(graph: Graph, limit: int, known: int) -> None:
+def test_the_kernel_agrees_on_random_graphs(graph: UndirectedGraph, limit: int, known: int) -> None:
     problem = MaxClique(graph, kernel=True)
     plain = plain_optimise(problem)
     result, dives = in_pieces(problem, limit)
@@ -182,7 +182,7 @@ def test_a_kernel_that_stops_leaves_exactly_the_rest(limit: int) -> None:
 
 @numba
 @given(some_graphs(8), st.integers(0, 9))
-def test_the_kernel_decides(graph: Graph, k: int) -> None:
+def test_the_kernel_decides(graph: UndirectedGraph, k: int) -> None:
     problem = KClique(graph, k, kernel=True)
     plain = plain_decide(problem)
     dive = compiled(problem, "decide")(problem.root(), np.array([-float(k)]), 1 << 62)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from collir.ir.diagnostics import DiagnosticError
 from collir.problems import graph_files, graphs
 from collir.problems.graph_files import read_dimacs, read_lad
-from collir.problems.graphs import Graph
+from collir.problems.graphs import UndirectedGraph
 from collir.search.core.problem import SearchError
 
 nx: Any = importlib.import_module("networkx")  # it has no types
@@ -42,7 +42,9 @@ KNOWN = [  # vertices and edges as the DIMACS challenge lists them
 
 
 @pytest.mark.parametrize(("graph", "n", "size"), KNOWN, ids=lambda x: getattr(x, "name", None))
-def test_families_have_the_sizes_of_the_collections(graph: Graph, n: int, size: int) -> None:
+def test_families_have_the_sizes_of_the_collections(
+    graph: UndirectedGraph, n: int, size: int
+) -> None:
     assert (graph.n, graph.size) == (n, size)
     assert len(set(graph.edges())) == size
     assert all(graph.adjacency[w] >> v & 1 for v, w in graph.edges())
@@ -77,15 +79,15 @@ def test_files_there_and_back(
     vertex = st.integers(0, max(0, n - 1))
     pairs = data.draw(st.lists(st.tuples(vertex, vertex).filter(lambda e: e[0] != e[1])) if n > 1
                       else st.just([]))  # fmt: skip
-    graph = Graph.of(n, pairs)
+    graph = UndirectedGraph.of(n, pairs)
     path = tmp_path_factory.mktemp("files") / "graph"
     edges = "".join(f"e {v + 1} {w + 1}\n" for v, w in graph.edges())
     path.write_text(f"c a comment\np edge {graph.n} {graph.size}\n{edges}", encoding="utf-8")
-    assert read_dimacs(path) == Graph(graph.adjacency, 1, "graph")
+    assert read_dimacs(path) == UndirectedGraph(graph.adjacency, 1, "graph")
     rows = [list(graphs.set_bits(row)) for row in graph.adjacency]
     lines = [str(graph.n), *(" ".join(map(str, [len(row), *row])) for row in rows)]
     path.write_text("\n".join(lines), encoding="utf-8")
-    assert read_lad(path) == Graph(graph.adjacency, 0, "graph")
+    assert read_lad(path) == UndirectedGraph(graph.adjacency, 0, "graph")
 
 
 def test_examples_are_what_the_families_give() -> None:
@@ -119,7 +121,7 @@ def test_examples_are_what_the_families_give() -> None:
 def test_dimacs_files_as_they_are_found(tmp_path: Path, text: str) -> None:
     path = tmp_path / "path.clq"
     path.write_text(text, encoding="utf-8", newline="")
-    assert read_dimacs(path) == Graph((0b010, 0b101, 0b010), 1, "path")
+    assert read_dimacs(path) == UndirectedGraph((0b010, 0b101, 0b010), 1, "path")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_dimacs_files_as_they_are_found(tmp_path: Path, text: str) -> None:
 def test_lad_files_as_they_are_found(tmp_path: Path, text: str) -> None:
     path = tmp_path / "path.lad"
     path.write_text(text, encoding="utf-8", newline="")
-    assert read_lad(path) == Graph((0b010, 0b101, 0b010), 0, "path")
+    assert read_lad(path) == UndirectedGraph((0b010, 0b101, 0b010), 0, "path")
 
 
 BAD_DIMACS: list[tuple[str | bytes, str, str]] = [
@@ -250,10 +252,10 @@ def test_any_bytes_are_a_graph_or_a_diagnostic(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Graph((1,)), "vertex 0 is its own neighbour"),
-        (lambda: Graph((2,)), "vertex 0 has a neighbour that is not one of 0..0"),
-        (lambda: Graph.of(2, [(0, 2)]), r"the edge \(0, 2\) leaves the vertices 0..1"),
-        (lambda: Graph.of(-1, []), "a graph has 0 to 32768 vertices, not -1"),
+        (lambda: UndirectedGraph((1,)), "vertex 0 is its own neighbour"),
+        (lambda: UndirectedGraph((2,)), "vertex 0 has a neighbour that is not one of 0..0"),
+        (lambda: UndirectedGraph.of(2, [(0, 2)]), r"the edge \(0, 2\) leaves the vertices 0..1"),
+        (lambda: UndirectedGraph.of(-1, []), "a graph has 0 to 32768 vertices, not -1"),
         (lambda: graphs.hamming(40, 2), "the bits of a word are 0 to 12, not 40"),
         (lambda: graphs.johnson(60, 30, 2), "a graph has 0 to 32768 vertices, not 11826458156"),
         (lambda: graphs.johnson(4, 5, 2), "the set bits of a word are 0 to 4, not 5"),

@@ -1,7 +1,7 @@
 """Queens: the known numbers of ways, none of which has two queens on a line."""
 
 import pytest
-from plain_search import plain_decide, plain_enumerate, plain_optimise
+from support.search.plain_search import plain_decide, plain_enumerate, plain_optimise
 
 from collir.problems.queens import Queens
 from collir.search.core.problem import SearchError

@@ -1,7 +1,7 @@
 """Numerical semigroups: their numbers by genus, and the fields of each."""
 
 import pytest
-from plain_search import plain_decide, plain_enumerate
+from support.search.plain_search import plain_decide, plain_enumerate
 
 from collir.problems.graphs import set_bits
 from collir.problems.semigroups import NumericalSemigroups, Semigroup

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_search import plain_decide, plain_enumerate
+from support.search.plain_search import plain_decide, plain_enumerate
 
 from collir.problems import graphs
-from collir.problems.graphs import Graph
+from collir.problems.graphs import UndirectedGraph
 from collir.problems.subgraph import Embedding, SubgraphIsomorphism
 
 nx: Any = importlib.import_module("networkx")  # it has no types
@@ -19,13 +19,15 @@ isomorphism: Any = importlib.import_module("networkx.algorithms.isomorphism")
 
 
 @st.composite
-def some_graphs(draw: st.DrawFn, most: int) -> Graph:
+def some_graphs(draw: st.DrawFn, most: int) -> UndirectedGraph:
     n = draw(st.integers(0, most))
     edges = [pair for pair in combinations(range(n), 2) if draw(st.booleans())]
-    return Graph.of(n, edges, draw(st.integers(0, 1)))
+    return UndirectedGraph.of(n, edges, draw(st.integers(0, 1)))
 
 
-def embeddings(pattern: Graph, target: Graph, induced: bool) -> set[frozenset[tuple[int, int]]]:
+def embeddings(
+    pattern: UndirectedGraph, target: UndirectedGraph, induced: bool
+) -> set[frozenset[tuple[int, int]]]:
     """Return all embeddings by networkx, as (pattern, target) vertices."""
     if not pattern.n:
         return {frozenset()}  # networkx has no embedding of the empty graph
@@ -68,12 +70,14 @@ def ours(problem: SubgraphIsomorphism) -> list[list[tuple[int, int]]]:
         (graphs.cycle(3), graphs.petersen(), False, 0),
         (graphs.cycle(5), graphs.petersen(), False, 120),
         (graphs.cube(3), graphs.cycle(5), False, 0),
-        (Graph(()), graphs.cycle(5), False, 1),
-        (Graph((0, 0)), Graph((0, 0, 0)), True, 6),
-        (Graph((0,)), Graph(()), False, 0),
+        (UndirectedGraph(()), graphs.cycle(5), False, 1),
+        (UndirectedGraph((0, 0)), UndirectedGraph((0, 0, 0)), True, 6),
+        (UndirectedGraph((0,)), UndirectedGraph(()), False, 0),
     ],
 )
-def test_known_numbers(pattern: Graph, target: Graph, induced: bool, count: int) -> None:
+def test_known_numbers(
+    pattern: UndirectedGraph, target: UndirectedGraph, induced: bool, count: int
+) -> None:
     problem = SubgraphIsomorphism(pattern, target, induced=induced)
     outcome = plain_enumerate(problem)
     assert dict(outcome.values) == ({pattern.n: count} if count else {})
@@ -81,7 +85,9 @@ def test_known_numbers(pattern: Graph, target: Graph, induced: bool, count: int)
 
 
 @given(some_graphs(4), some_graphs(6), st.booleans())
-def test_networkx_finds_the_same_embeddings(pattern: Graph, target: Graph, induced: bool) -> None:
+def test_networkx_finds_the_same_embeddings(
+    pattern: UndirectedGraph, target: UndirectedGraph, induced: bool
+) -> None:
     problem = SubgraphIsomorphism(pattern, target, induced=induced)
     actual = [
         frozenset((p - pattern.first, t - target.first) for p, t in shown)
@@ -92,7 +98,9 @@ def test_networkx_finds_the_same_embeddings(pattern: Graph, target: Graph, induc
 
 
 @given(some_graphs(5), some_graphs(7), st.booleans())
-def test_deciding_finds_one_if_there_is_one(pattern: Graph, target: Graph, induced: bool) -> None:
+def test_deciding_finds_one_if_there_is_one(
+    pattern: UndirectedGraph, target: UndirectedGraph, induced: bool
+) -> None:
     problem = SubgraphIsomorphism(pattern, target, induced=induced)
     outcome = plain_decide(problem)
     if outcome.node is None:

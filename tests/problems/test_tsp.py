@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_search import plain_decide, plain_enumerate, plain_optimise
+from support.search.plain_search import plain_decide, plain_enumerate, plain_optimise
 
 from collir.problems.tsp import TSP, Tour, spanning_tree
 from collir.search.core.problem import SearchError

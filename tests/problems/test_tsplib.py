@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_search import plain_optimise
+from support.search.plain_search import plain_optimise
 
 from collir.ir.diagnostics import DiagnosticError
 from collir.problems.tsp import TSP

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from plain_search import plain_enumerate
+from support.search.plain_search import plain_enumerate
 
 from collir.problems.uts import SAMPLES, UTS
 from collir.search.core.goals import Collect, Nodes, NodesByDepth

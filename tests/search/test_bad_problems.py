@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hanging import within
-from search_problems import BoundedTree, BoundedWalks, Edges, Heap, Tree, Walk, Walks
+from support.harness.hanging import within
+from support.search.problems import BoundedTree, BoundedWalks, Edges, Heap, Tree, Walk, Walks
 
 from collir.search import (
     Budget,

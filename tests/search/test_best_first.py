@@ -7,11 +7,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from hanging import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_search import plain_optimise
-from search_problems import (
+from support.harness.hanging import within
+from support.search.plain_search import plain_optimise
+from support.search.problems import (
     BoundedTree,
     BoundedWalks,
     Heap,
@@ -29,12 +29,12 @@ from collir.search import (
     Budget,
     Coordination,
     DepthBounded,
-    Engine,
     Local,
     Options,
     Ordered,
     Problem,
     Processes,
+    SearchEngine,
     Sequential,
     StackStealing,
     Threads,
@@ -85,7 +85,7 @@ def plans(draw: st.DrawFn) -> Options:
     )
 
 
-def engines() -> st.SearchStrategy[Engine]:
+def engines() -> st.SearchStrategy[SearchEngine]:
     return st.builds(Local, st.sampled_from([1, 2, 3, 20]), st.integers(0, 999))
 
 
@@ -111,7 +111,7 @@ def shortest_walk(problem: Walks, options: Options) -> None:
 @HERE
 @given(walks(), engines(), plans())
 def test_the_shortest_walk_in_a_graph_with_circles(
-    problem: Walks, engine: Engine, options: Options
+    problem: Walks, engine: SearchEngine, options: Options
 ) -> None:
     options["engine"] = engine
     shortest_walk(problem, options)
@@ -139,7 +139,9 @@ def test_futures_remember_the_states_that_were_reached(pool: Pool) -> None:
 
 @HERE
 @given(walks(), st.integers(1, 6), engines(), plans())
-def test_the_k_shortest_walks(problem: Walks, k: int, engine: Engine, options: Options) -> None:
+def test_the_k_shortest_walks(
+    problem: Walks, k: int, engine: SearchEngine, options: Options
+) -> None:
     options["engine"] = engine
     with within():
         outcome = k_best(problem, k, **options)
@@ -161,7 +163,7 @@ def test_the_k_shortest_walks_by_processes(
 @HERE
 @given(walks(), st.integers(1, 3), st.integers(0, 6), engines(), plans())
 def test_the_k_shortest_walks_of_few_edges(
-    problem: Walks, k: int, length: int, engine: Engine, options: Options
+    problem: Walks, k: int, length: int, engine: SearchEngine, options: Options
 ) -> None:
     options["engine"], options["depth_limit"] = engine, length
     with within():
@@ -172,7 +174,7 @@ def test_the_k_shortest_walks_of_few_edges(
 @HERE
 @given(walks(costs=2), engines(), plans())
 def test_a_state_reached_at_two_costs_is_dropped_only_if_neither_is_less(
-    problem: Walks, engine: Engine, options: Options
+    problem: Walks, engine: SearchEngine, options: Options
 ) -> None:
     options["engine"] = engine
     with within():
@@ -197,7 +199,7 @@ def test_two_costs_in_processes(pool: Pool, problem: Walks, options: Options) ->
     plans(),
 )
 def test_keys_where_the_greatest_is_best(
-    items: list[tuple[int, int]], capacity: int, engine: Engine, options: Options
+    items: list[tuple[int, int]], capacity: int, engine: SearchEngine, options: Options
 ) -> None:
     values, weights = [v for v, _ in items], [w for _, w in items]
     best = plain_optimise(Knapsack(values, weights, capacity)).value
@@ -292,7 +294,7 @@ def test_a_best_first_search_for_several_walks_keeps_walks_apart() -> None:
 
 @dataclass(frozen=True)
 class Simulations(Problem[tuple[int, int]]):
-    """Nodes in the order of their bounds, with children that take long to find."""
+    """Nodes in the order of their bounds; children take long until two threads look for them."""
 
     threads: set[int]
 
@@ -309,20 +311,21 @@ class Simulations(Problem[tuple[int, int]]):
         elif state == 1:
             yield 2, number
         elif state == 2:
-            time.sleep(0.05)
             self.threads.add(threading.get_ident())
+            if len(self.threads) == 1:
+                time.sleep(0.05)
             yield 3, number
 
     def objective(self, node: tuple[int, int]) -> int | None:
-        return node[1] + 4 if node[0] == 3 else None
+        return node[1] + 90 if node[0] == 3 else None
 
     def bound(self, node: tuple[int, int]) -> int:
-        return node[1] + 4 * (node[0] == 3)
+        return node[1] + 90 * (node[0] == 3)
 
 
 def test_a_worker_with_few_slow_nodes_shares_them() -> None:
     problem = Simulations(set())
     with within():
         outcome = optimise(problem, order="best-first", engine=Threads(2))
-    assert [solution.value for solution in outcome.solutions] == [4]
+    assert [solution.value for solution in outcome.solutions] == [90]
     assert len(problem.threads) == 2

@@ -8,14 +8,14 @@ from multiprocessing import get_context
 from typing import Any
 
 import pytest
-from hanging import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_search import better, plain_decide, plain_enumerate, plain_optimise
-from search_problems import Heap, Tree, trees
+from support.harness.hanging import within
+from support.search.plain_search import better, plain_decide, plain_enumerate, plain_optimise
+from support.search.problems import Heap, Tree, trees
 
 from collir.problems.clique import MaxClique
-from collir.problems.graphs import Graph
+from collir.problems.graphs import UndirectedGraph
 from collir.problems.knapsack import Knapsack
 from collir.problems.queens import Queens
 from collir.search import (
@@ -23,7 +23,6 @@ from collir.search import (
     Collect,
     Coordination,
     DepthBounded,
-    Engine,
     Enumeration,
     Local,
     Nodes,
@@ -32,6 +31,7 @@ from collir.search import (
     Options,
     Ordered,
     Processes,
+    SearchEngine,
     SearchError,
     Sequential,
     Solutions,
@@ -89,7 +89,7 @@ def plans(draw: st.DrawFn) -> Options:
 
 
 @st.composite
-def here(draw: st.DrawFn) -> Engine:
+def here(draw: st.DrawFn) -> SearchEngine:
     """Workers in this process: one, a few, or more than there are nodes."""
     return Local(draw(st.sampled_from([1, 2, 3, 5, 40])), draw(SEEDS))
 
@@ -188,7 +188,7 @@ AWAY = settings(
 @HERE
 @given(trees(), KINDS, here(), plans())
 def test_workers_in_turn_agree_on_random_trees(
-    problem: Tree, kind: int, engine: Engine, options: Options
+    problem: Tree, kind: int, engine: SearchEngine, options: Options
 ) -> None:
     options["engine"] = engine
     agrees(problem, kind, options)
@@ -257,7 +257,7 @@ def cliques(draw: st.DrawFn) -> MaxClique:
     n = draw(st.integers(1, 7))
     pairs = [(i, j) for i in range(n) for j in range(i)]
     edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-    return MaxClique(Graph.of(n, edges))
+    return MaxClique(UndirectedGraph.of(n, edges))
 
 
 APPLICATIONS = st.one_of(knapsacks(), cliques(), st.builds(Queens, st.integers(1, 5)))
@@ -266,7 +266,7 @@ APPLICATIONS = st.one_of(knapsacks(), cliques(), st.builds(Queens, st.integers(1
 @settings(HERE, max_examples=36)
 @given(APPLICATIONS, KINDS, here(), plans())
 def test_workers_in_turn_agree_on_applications(
-    problem: Problem[Any], kind: int, engine: Engine, options: Options
+    problem: Problem[Any], kind: int, engine: SearchEngine, options: Options
 ) -> None:
     options["engine"] = engine
     agrees(problem, kind, options)
@@ -318,7 +318,7 @@ def test_the_inner_loop_of_branch_and_bound_does_what_the_general_one_does(
 # The answer of an ordered search does not depend on the engine.
 
 
-def ordered(problem: Tree, depth: int, engine: Engine, step: int | None) -> None:
+def ordered(problem: Tree, depth: int, engine: SearchEngine, step: int | None) -> None:
     """The node, not only its value, is the one that the sequential search finds."""
     options = Options(engine=engine, coordination=Ordered(depth), slice=step)
     with within():
@@ -341,7 +341,7 @@ DEPTHS = st.sampled_from([0, 1, 2, 3, 50])
 @settings(HERE, max_examples=36)
 @given(trees(), DEPTHS, here(), st.sampled_from([1, None]))
 def test_ordered_returns_the_node_of_the_sequential_search(
-    problem: Tree, depth: int, engine: Engine, step: int | None
+    problem: Tree, depth: int, engine: SearchEngine, step: int | None
 ) -> None:
     ordered(problem, depth, engine, step)
 

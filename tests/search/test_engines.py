@@ -15,16 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hanging import HANG, within
-from search_problems import (
-    REPORTED,
-    Deadly,
-    Endless,
-    Heap,
-    Reported,
-    Tree,
-    Walks,
-)
+from support.harness.hanging import HANG, within
+from support.search.problems import Deadly, Endless, Heap, Tree, Walks
 
 from collir.search import (
     Budget,
@@ -44,8 +36,9 @@ from collir.search import (
     optimise,
 )
 from collir.search.core import worker
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.engines.futures import Futures
+from collir.search.running import run
 from collir.search.running.coordinator import first_task
 
 
@@ -126,8 +119,9 @@ def test_the_names_of_engines() -> None:
         assert (statistics.engine, statistics.workers) == (name, 2)
 
 
-def test_a_short_search_starts_no_processes() -> None:
+def test_a_short_search_starts_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default engine is this process until the search has taken some time."""
+    monkeypatch.setattr(run, "PAYS", HANG)
     statistics = optimise(Heap(50), workers=2).statistics
     assert statistics.engine == "local"
 
@@ -200,7 +194,7 @@ def test_a_search_in_a_thread_of_its_own() -> None:
 
     thread = threading.Thread(target=search)
     thread.start()
-    thread.join(50)
+    thread.join(HANG)
     assert results == [100, 100]
 
 
@@ -286,7 +280,7 @@ def test_an_executor_whose_process_dies_is_a_clear_error() -> None:
 def test_a_worker_that_is_given_a_task_tells_of_it_all_once() -> None:
     """The reports of a task add up for every size of slice."""
     for step in (1, 2, 7, None):
-        plan = Plan(Heap(100), "enumerate", fold=Nodes(), slice=step, every=0.0)
+        plan = SearchPlan(Heap(100), "enumerate", fold=Nodes(), slice=step, every=0.0)
         engine = Local(1)
         engine.start(plan)
         engine.submit(0, [(1, first_task(plan))])
@@ -314,24 +308,40 @@ def test_states_with_keys_are_kept_apart_by_search() -> None:
                 assert outcome.best is not None and outcome.best.value == 1
 
 
+class Held(Nodes):
+    """The number of nodes, whose search waits at its first report until it may go on."""
+
+    def __init__(self) -> None:
+        self.is_merging, self.may_go_on = threading.Event(), threading.Event()
+
+    def merge(self, total: int, other: int) -> int:
+        self.is_merging.set()
+        assert self.may_go_on.wait(HANG)
+        return super().merge(total, other)
+
+    def __reduce__(self) -> tuple[type[Nodes], tuple[()]]:
+        """Travel to workers as a fold that waits for nothing."""
+        return Nodes, ()
+
+
 @pytest.mark.turns
 @pytest.mark.parametrize("make", [lambda: Local(2), lambda: Threads(2), lambda: Processes(2)])
 def test_an_engine_is_at_one_search_at_a_time(make: Any) -> None:
     """Another thread that uses a busy engine gets an error, since both totals would be wrong."""
     engine = make()
     errors: list[SearchError] = []
-    REPORTED.clear()
     totals: list[int] = []
-    problem = Heap(300, seconds=0.002)
+    fold = Held()
     first = threading.Thread(
-        target=lambda: totals.append(enumerate(problem, Reported(), engine=engine).total)
+        target=lambda: totals.append(enumerate(Heap(300), fold, engine=engine).total)
     )
     first.start()
-    assert REPORTED.wait(HANG)
+    assert fold.is_merging.wait(HANG)
     try:
         enumerate(Heap(20), Nodes(), engine=engine)
     except SearchError as error:
         errors.append(error)
+    fold.may_go_on.set()
     first.join()
     assert totals == [300]
     assert len(errors) == 1 and "at another search" in str(errors[0])
@@ -371,17 +381,14 @@ def test_a_worker_that_an_unnamed_signal_kills_is_replaced() -> None:
 
 
 def test_workers_that_cannot_start_are_named_as_that() -> None:
-    script = (
-        "from collir.search import Nodes, Processes, enumerate\nfrom search_problems import Heap\n"
-    )
+    script = "from collir.search import Nodes, Processes, enumerate\n"
+    script += "from support.search.problems import Heap\n"
     script += "enumerate(Heap(50), Nodes(), engine=Processes(1, 'spawn'))\n"
-    support = Path(__file__).parent.parent / "support"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "unguarded.py"
         path.write_text(script)
         ended = subprocess.run(
             [sys.executable, str(path)],
-            env={**os.environ, "PYTHONPATH": str(support)},
             capture_output=True,
             text=True,
             timeout=HANG,

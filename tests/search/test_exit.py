@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from hanging import HANG
+from support.harness.hanging import HANG
 
-SUPPORT = Path(__file__).parent.parent / "support"
 START = """
 import signal
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from collir.search import *
 from collir.search import enumerate
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
-from search_problems import *
+from support.search.problems import *
 folder = Path(sys.argv[1])
 """
 TELL = """
@@ -62,7 +61,6 @@ def running(script: str, folder: Path) -> Generator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(SUPPORT)},
     )
     try:
         yield process
@@ -250,9 +248,9 @@ optimise(Slow(folder), workers=2, engine='processes', coordination=DepthBounded(
 """
     with running(script, tmp_path) as process:
         start_of_search(process, tmp_path, 1)
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
         errors = process.communicate(timeout=HANG)[1]
         assert "KeyboardInterrupt" in errors
         gone(process, tmp_path)

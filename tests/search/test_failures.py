@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hanging import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_search import plain_enumerate
-from search_problems import Heap, Tree, trees
+from support.harness.hanging import within
+from support.search.plain_search import plain_enumerate
+from support.search.problems import Heap, Tree, trees
 
 from collir.problems.clique import MaxClique
 from collir.search import (
     Budget,
     Coordination,
     DepthBounded,
-    Engine,
     Local,
     Nodes,
     NodesByDepth,
@@ -26,6 +25,7 @@ from collir.search import (
     Ordered,
     Problem,
     Processes,
+    SearchEngine,
     SearchError,
     Sequential,
     StackStealing,
@@ -116,7 +116,7 @@ def ways(draw: st.DrawFn) -> Options:
 
 
 @st.composite
-def crews(draw: st.DrawFn) -> Engine:
+def crews(draw: st.DrawFn) -> SearchEngine:
     return Local(draw(st.sampled_from([1, 2, 5])), draw(st.integers(0, 99)))
 
 
@@ -135,7 +135,7 @@ def gone_on_with(problem: Failing, path: Path, options: Options) -> Options:
 @HERE
 @given(failing(), crews(), ways(), st.sampled_from(ORDERS), st.sampled_from([1, 1, 3]))
 def test_the_best_so_far_and_the_checkpoint_are_kept(
-    tmp_path: Path, problem: Failing, engine: Engine, options: Options, order: Any, k: int
+    tmp_path: Path, problem: Failing, engine: SearchEngine, options: Options, order: Any, k: int
 ) -> None:
     path = tmp_path / "search"
     path.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ def test_the_best_so_far_and_the_checkpoint_are_kept(
 @HERE
 @given(failing(), crews(), ways())
 def test_no_node_is_counted_twice_after_an_exception(
-    tmp_path: Path, problem: Failing, engine: Engine, options: Options
+    tmp_path: Path, problem: Failing, engine: SearchEngine, options: Options
 ) -> None:
     path = tmp_path / "search"
     path.unlink(missing_ok=True)
@@ -208,7 +208,7 @@ def test_workers_elsewhere_tell_what_they_found_before_the_exception(
     processes: Processes, tmp_path: Path, place: str, coordination: Coordination
 ) -> None:
     """The error is named, a checkpoint is written, and the engine stays usable."""
-    engine: Engine = {"processes": processes, "threads": Threads(2), "local": Local(2)}[place]
+    engine: SearchEngine = {"processes": processes, "threads": Threads(2), "local": Local(2)}[place]
     problem, path = Broken(600), tmp_path / "search"
     problem.mended = tmp_path / "mended"
     options = Options(engine=engine, coordination=coordination, checkpoint=path)

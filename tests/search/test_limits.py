@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hanging import HANG, within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_search import plain_enumerate, plain_optimise
-from search_problems import Endless, Heap, Tree, seen_in_time, trees
-from seeds import some
+from support.harness.hanging import HANG, within
+from support.harness.seeds import some
+from support.search.plain_search import plain_enumerate, plain_optimise
+from support.search.problems import Endless, Heap, Tree, seen_in_time, trees
 
 from collir.search import (
     Budget,
@@ -441,7 +441,7 @@ def test_a_problem_that_remembers_things_can_be_gone_on_with(tmp_path: Path) -> 
 GOING_ON = """
 import sys
 from collir.search import optimise
-from search_problems import Heap
+from support.search.problems import Heap
 class Named(Heap):
     names = frozenset(["alpha", "beta", "gamma", "delta", "epsilon"])
     def identity(self):
@@ -456,12 +456,11 @@ else:
 
 def test_a_problem_with_sets_can_be_gone_on_with_in_another_process(tmp_path: Path) -> None:
     """The order of a set of strings differs from process to process."""
-    support = Path(__file__).parent.parent / "support"
     output = ""
     for seed, part in (("1", "begin"), ("2", "end")):
         output = subprocess.run(
             [sys.executable, "-c", GOING_ON, str(tmp_path / "search"), part],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(support)},
+            env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             timeout=HANG,

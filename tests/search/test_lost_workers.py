@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from hanging import within
-from search_problems import Deadly, Heap
-from seeds import some
+from support.harness.hanging import within
+from support.harness.seeds import some
+from support.search.problems import Deadly, Heap
 
 from collir.search import (
     Budget,

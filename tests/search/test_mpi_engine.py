@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from hanging import HANG
-from search_slow import LASTING
-from seeds import some
+from support.harness.hanging import HANG
+from support.harness.seeds import some
+from support.search.slow import LASTING
 
 from collir.search import NodesByDepth, SearchError, enumerate
 from collir.search.engines.mpi import LAUNCHERS, Mpi, launched, leads
@@ -18,7 +18,7 @@ from collir.tools.mpi_run import find, mpiexec
 
 pytest.importorskip("mpi4py", exc_type=ImportError)
 
-SCRIPT = Path(__file__).parent.parent / "support" / "search_ranks.py"
+SCRIPT = Path(__file__).parent.parent / "support" / "search" / "ranks.py"
 
 
 @pytest.mark.turns

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_problems import Heap, Tree, trees
+from support.search.problems import Heap, Tree, trees
 
 from collir.search import (
     Local,

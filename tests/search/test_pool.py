@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from collir.problems import graphs
 from collir.problems.clique import MaxClique
 from collir.search import Budget, Coordination, DepthBounded, Local, optimise
-from collir.search.core.tasks import Task
+from collir.search.core.tasks import SearchTask
 from collir.search.running.pool import Pool
 
 STEPS = st.one_of(
@@ -27,7 +27,7 @@ def test_the_pool_gives_what_a_plain_list_gives(
     plain: list[tuple[int, int, int | None]] = []  # number, depth, maker
     for number, (what, value, maker) in enumerate(steps):
         if what == "put":
-            pool.put(number, Task(value, ([number],)), maker)
+            pool.put(number, SearchTask(value, ([number],)), maker)
             plain.append((number, value, maker))
         elif what == "keep":
             pool.keep(lambda task, most=value: task.depth <= most)

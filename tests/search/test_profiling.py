@@ -25,12 +25,12 @@ from collir.search import (
 from collir.search.running.plots import svg
 from collir.search.running.profiling import recommend, to_json
 from collir.search.running.progress import Progress
-from collir.search.running.results import Outcome
+from collir.search.running.results import SearchOutcome
 
 WAYS: list[Coordination] = [DepthBounded(3), StackStealing(), Budget(2), Ordered(2)]
 
 
-def adds_up(outcome: Outcome) -> None:
+def adds_up(outcome: SearchOutcome) -> None:
     """The sums over depths and over tasks are the totals."""
     profile, statistics = outcome.profile, outcome.statistics
     assert profile is not None

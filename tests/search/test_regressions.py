@@ -4,11 +4,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hanging import within
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_search import plain_decide, plain_enumerate, plain_optimise
-from search_problems import BIG, BoundedWalks, Edges, Heap, Tree, trees
+from support.harness.hanging import within
+from support.search.plain_search import plain_decide, plain_enumerate, plain_optimise
+from support.search.problems import BIG, BoundedWalks, Edges, Heap, Tree, trees
 
 from collir.search import (
     Budget,
@@ -26,9 +26,9 @@ from collir.search import (
     k_best,
     optimise,
 )
-from collir.search.core.plan import ORDERS, Plan
+from collir.search.core.plan import ORDERS, SearchPlan
 from collir.search.core.problem import Number, Problem
-from collir.search.core.tasks import Report, Task
+from collir.search.core.tasks import Report, SearchTask
 from collir.search.engines.base import Event
 from collir.search.running.coordinator import first_task
 
@@ -48,12 +48,12 @@ DIVIDED: list[Coordination] = [
 class Recorded(Local):
     """An engine that records all submitted tasks and all reports."""
 
-    def start(self, plan: Plan) -> None:
-        self.tasks: list[Task] = []
+    def start(self, plan: SearchPlan) -> None:
+        self.tasks: list[SearchTask] = []
         self.reports: list[Report] = []
         super().start(plan)
 
-    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+    def submit(self, worker: int, tasks: list[tuple[int, SearchTask]]) -> None:
         self.tasks += [task for _, task in tasks]
         super().submit(worker, tasks)
 
@@ -131,11 +131,11 @@ def test_a_budget_gives_away_the_lowest_level_only(problem: Tree, seed: int, spe
     """Nodes given away together lie at one depth, and no kept node lies above it."""
     engine = Recorded(2, seed)
     engine.durable = True  # then reports hold the kept nodes
-    plan = Plan(
+    plan = SearchPlan(
         problem, "enumerate", fold=Solutions(), coordination=Budget(spent), slice=1, every=0.0
     )
     engine.start(plan)
-    waiting: list[Task] = [first_task(plan)]
+    waiting: list[SearchTask] = [first_task(plan)]
     ident = 0
     while waiting:
         ident += 1
@@ -149,10 +149,10 @@ def test_a_budget_gives_away_the_lowest_level_only(problem: Tree, seed: int, spe
                 for depth in depths:
                     assert report.kept is not None and report.kept.size
                     assert all(not level for i, level in enumerate_levels(report.kept) if i < depth)
-                waiting += [Task(depth, ([node],)) for depth, node in report.given_away]
+                waiting += [SearchTask(depth, ([node],)) for depth, node in report.given_away]
 
 
-def enumerate_levels(task: Task) -> list[tuple[int, list[Any]]]:
+def enumerate_levels(task: SearchTask) -> list[tuple[int, list[Any]]]:
     return [(task.depth + i, level) for i, level in zip(range(999), task.levels, strict=False)]
 
 

@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from programs import SIZES, mesh_of_sizes, ordered_lists
+from support.programs.collectives import SIZES, mesh_of_sizes, ordered_lists
 
 from collir.layout import Axis, DistType, DType, Factor, LayoutError, Mesh, Reduction, rules
 from collir.layout.cuts import cuts

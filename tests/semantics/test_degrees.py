@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checks import functions_of
-from on_ranks import arguments_of, differences
-from seeds import chosen
+from support.harness.seeds import chosen
+from support.semantics.checks import functions_of
+from support.targets.on_ranks import arguments_of, differences
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from checks import functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from programs import RANDOM, random_module
+from support.programs.collectives import RANDOM, random_module
+from support.semantics.checks import functions_of, results_on_all_devices, results_on_one_device
 
 from collir.semantics.reference.exactness import exact
 from collir.syntax.reader import read

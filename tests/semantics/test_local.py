@@ -6,10 +6,17 @@ from functools import cache
 from io import StringIO
 
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
-from local_programs import assert_runs, assert_same, inputs, lowered
-from programs import RANDOM, module_of, random_function, random_mesh, random_module, values_that_fit
+from support.programs.collectives import (
+    RANDOM,
+    module_of,
+    random_function,
+    random_mesh,
+    random_module,
+    values_that_fit,
+)
+from support.semantics.checks import functions_of
+from support.semantics.local_programs import assert_runs, assert_same, inputs, lowered
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
@@ -33,7 +40,6 @@ from collir.dialects.local_types import RankNumberAttr
 from collir.dialects.parameters import PARAMETERS, parameters_of
 from collir.dialects.tensor import BindingsAttr
 from collir.ir.diagnostics import DiagnosticError, Sources
-from collir.ir.instantiation import instantiate
 from collir.ir.verification import verify
 from collir.localize.localize import lower_functions
 from collir.localize.writer import GroupRules
@@ -45,6 +51,7 @@ from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.targets.code.c_file import for_code
 from collir.tools.api import context
+from collir.transforms.instantiation import instantiate
 
 
 def check_module(module: ModuleOp, rng: random.Random) -> None:

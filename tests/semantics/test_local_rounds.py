@@ -4,12 +4,12 @@ import math
 import random
 
 import pytest
-from by_rounds import KEYS, WRITTEN, function_of, machine_of
-from checks import functions_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from local_programs import assert_runs, lowered
-from programs import RANDOM
+from support.programs.by_rounds import KEYS, WRITTEN, function_of, machine_of
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
+from support.semantics.local_programs import assert_runs, lowered
 
 from collir.dialects.local import STEP, StartOp
 from collir.dialects.machine import mesh_of

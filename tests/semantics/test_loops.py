@@ -5,18 +5,20 @@ import re
 from functools import partial
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from programs import RANDOM, random_module
-from seeds import some
+from support.harness.seeds import some
+from support.programs.collectives import RANDOM, random_module
+from support.semantics.checks import (
+    agree,
+    functions_of,
+    results_on_all_devices,
+    results_on_one_device,
+)
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp
 from collir.ir.ahead import is_ahead
-from collir.ir.inlining import inline_calls
-from collir.ir.loops import unroll_all
-from collir.ir.rotation import prepare
 from collir.ir.verification import verify
 from collir.semantics.reference.exactness import exact
 from collir.semantics.validation import loops
@@ -24,6 +26,9 @@ from collir.semantics.validation.validate import compare, compare_modules
 from collir.semantics.validation.verdict import Outcome
 from collir.syntax.reader import read
 from collir.syntax.writer import write
+from collir.transforms.as_run import prepare
+from collir.transforms.inlining import inline_calls
+from collir.transforms.loops.unrolling import unroll_all
 
 
 def straight(module: ModuleOp) -> ModuleOp:

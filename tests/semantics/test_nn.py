@@ -14,12 +14,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from model_operations import random_step, random_types, with_type
-from model_steps import INTEGERS
-from programs import RANDOM, FunctionBuilder, module_of, random_mesh
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.arguments import INTEGERS
+from support.programs.collectives import RANDOM, FunctionBuilder, module_of, random_mesh
+from support.programs.model_operations import random_step, random_types, with_type
+from support.semantics.checks import (
+    agree,
+    functions_of,
+    results_on_all_devices,
+    results_on_one_device,
+)
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 

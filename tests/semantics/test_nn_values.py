@@ -189,8 +189,7 @@ def in_jax() -> dict[str, Any]:
     """Return the results of all cases in jax, by a run of this file."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "values.npz"
-        support = str(Path(__file__).parents[1] / "support")
-        given = {"PYTHONPATH": support, "JAX_PLATFORMS": "cpu"}
+        given = {"JAX_PLATFORMS": "cpu"}
         subprocess.run([sys.executable, __file__, str(path)], env=os.environ | given, check=True)
         with np.load(path) as values:
             return dict(values)

@@ -5,10 +5,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from checks import functions_of
 from hypothesis import given, settings
 from numpy.typing import NDArray
-from programs import RANDOM, FunctionBuilder, Move, integer, module_of, place_moves, random_mesh
+from support.programs.collectives import (
+    RANDOM,
+    FunctionBuilder,
+    Move,
+    integer,
+    module_of,
+    place_moves,
+    random_mesh,
+)
+from support.semantics.checks import functions_of
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute

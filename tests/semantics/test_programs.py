@@ -3,10 +3,15 @@
 import random
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import RANDOM, random_module
+from support.programs.collectives import RANDOM, random_module
+from support.semantics.checks import (
+    agree,
+    functions_of,
+    results_on_all_devices,
+    results_on_one_device,
+)
 
 from collir.dialects.machine import mesh_of
 from collir.ir.verification import verify

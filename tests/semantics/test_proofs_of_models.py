@@ -6,12 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from checks import functions_of, results_on_all_devices
-from evaluation import Evaluation, table, work
 from hypothesis import given, settings
-from models import MAPS, random_model
-from programs import RANDOM
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM
+from support.programs.models import MAPS, random_model
+from support.semantics.checks import functions_of, results_on_all_devices
+from support.semantics.evaluation import Evaluation, table, work
 
 import collir
 from collir.dialects.machine import mesh_of

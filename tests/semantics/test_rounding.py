@@ -5,8 +5,8 @@ import random
 
 import numpy as np
 from hypothesis import given, settings
-from model_steps import FORMS, random_arrays
-from programs import RANDOM
+from support.programs.arguments import FORMS, random_arrays
+from support.programs.collectives import RANDOM
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS

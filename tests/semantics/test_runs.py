@@ -3,17 +3,17 @@
 import random
 
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
-from planted import differ, planted
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
+from support.semantics.planted import differ, planted
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.ir.inlining import function_without_calls
 from collir.semantics.validation.proof import result_types
 from collir.semantics.validation.runs import ComparedRuns, run_both
 from collir.semantics.validation.validate import Outcome, Verdict, compare, executed
+from collir.transforms.inlining import function_without_calls
 
 HEAD = """machine @c { level gpu[2] { port = 25 GB/s, latency = 1 us } }
 mesh @m on @c { data = gpu:2 }

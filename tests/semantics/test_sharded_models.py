@@ -9,9 +9,9 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices
-from hanging import within
-from seeds import some
+from support.harness.hanging import within
+from support.harness.seeds import some
+from support.semantics.checks import agree, functions_of, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -3,16 +3,22 @@
 import re
 
 import pytest
-from seeds import one_of_each
-from staged_steps import pipeline_of, staged, step_of, training_step, whole_batch_step
+from support.harness.seeds import one_of_each
+from support.programs.staged_steps import (
+    pipeline_of,
+    staged,
+    step_of,
+    training_step,
+    whole_batch_step,
+)
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.inlining import inline_calls
-from collir.ir.pipelines import write_out
-from collir.ir.unstaging import without_stages
 from collir.semantics.validation.validate import compare, compare_modules
 from collir.syntax.writer import write
+from collir.transforms.inlining import inline_calls
+from collir.transforms.stages.unstaging import without_stages
+from collir.transforms.stages.written_out import write_out
 
 NAMES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
 

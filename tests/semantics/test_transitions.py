@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from programs import (
+from support.harness.seeds import fresh, some
+from support.programs.collectives import (
     SIZES,
     FunctionBuilder,
     Move,
@@ -20,7 +21,6 @@ from programs import (
     module_of,
     permutes,
 )
-from seeds import fresh, some
 
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_module
+from support.programs.collectives import RANDOM, random_module
 from xdsl.dialects.func import FuncOp
 from xdsl.rewriter import Rewriter
 

@@ -6,11 +6,11 @@ from itertools import count
 
 import numpy as np
 import pytest
-from checks import functions_of
-from hanging import within
 from hypothesis import given, settings
-from programs import RANDOM, random_module
-from seeds import fresh
+from support.harness.hanging import within
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM, random_module
+from support.semantics.checks import functions_of
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
 
 from collir.semantics.validation.validate import Outcome, Verdict, compare, executed
 from collir.syntax.reader import read

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from checks import functions_of
-from evaluation import Evaluation, Point, table
 from hypothesis import given, settings
-from programs import RANDOM, random_module
+from support.programs.collectives import RANDOM, random_module
+from support.semantics.checks import functions_of
+from support.semantics.evaluation import Evaluation, Point, table
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.dialects.coll import OPERATIONS

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from collir.syntax.chakra import wire
 from collir.syntax.chakra.messages import (
-    Node,
+    ChakraNode,
     NodeType,
     read_node,
     read_version,
@@ -27,7 +27,7 @@ BY_PROTOC = bytes.fromhex(
 )
 """A node with the attributes of ASTRA-sim, serialized by protobuf 6 from ``et_def.proto``."""
 
-NODE = Node(
+NODE = ChakraNode(
     300,
     "r: all_reduce over data",
     NodeType.COMM_COLL,
@@ -64,7 +64,7 @@ def test_a_node_is_that_of_protobuf() -> None:
 
 
 def test_all_kinds_of_attributes_are_read() -> None:
-    assert read_node(OTHER_KINDS) == Node(5, "", NodeType.COMP, attributes={
+    assert read_node(OTHER_KINDS) == ChakraNode(5, "", NodeType.COMP, attributes={
         "a": 1.5, "b": -3, "c": 9, "d": -2, "e": (1, 300), "f": b"\0\1", "g": (-1, 1),
         "h": (-1, 5), "i": -7, "j": (1, 2), "k": False,
     })  # fmt: skip
@@ -91,7 +91,7 @@ VALUES = st.one_of(
     ),
 )
 NODES = st.builds(
-    Node,
+    ChakraNode,
     NUMBERS,
     TEXTS,
     st.sampled_from(NodeType),
@@ -104,13 +104,13 @@ NODES = st.builds(
 
 
 @given(node=NODES)
-def test_what_is_written_is_read_back(node: Node) -> None:
+def test_what_is_written_is_read_back(node: ChakraNode) -> None:
     assert read_node(written_node(node)) == node
 
 
 @given(node=NODES, rng=st.randoms(use_true_random=False))
 @settings(max_examples=200)
-def test_broken_messages_are_errors(node: Node, rng: random.Random) -> None:
+def test_broken_messages_are_errors(node: ChakraNode, rng: random.Random) -> None:
     """Nothing but a ``WireError`` comes of bytes that are cut off, changed or random."""
     data = bytearray(written_node(node))
     for _ in range(rng.randint(1, 3)):

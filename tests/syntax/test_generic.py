@@ -5,18 +5,29 @@ import re
 from pathlib import Path
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from programs import RANDOM, module_of, random_function, random_mesh, random_module
+from support.programs.collectives import (
+    RANDOM,
+    module_of,
+    random_function,
+    random_mesh,
+    random_module,
+)
+from support.semantics.checks import (
+    agree,
+    functions_of,
+    results_on_all_devices,
+    results_on_one_device,
+)
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.inlining import function_without_calls
-from collir.ir.instantiation import instantiate
 from collir.syntax import taken
 from collir.syntax.generic import DEEPEST
 from collir.syntax.writer import write
+from collir.transforms.inlining import function_without_calls
+from collir.transforms.instantiation import instantiate
 
 _TYPE = re.compile(r"(\w+)\[[^\]]*\](?: (?:partial|root|at)\([^)]*\))*")
 _HEAD = re.compile(r"^func @(\w+)(\([^%)]*\))?\((.*)\) -> (.*) on @(\w+) \{$", re.MULTILINE)

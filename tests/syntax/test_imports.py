@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from checks import agree, results_on_all_devices
-from programs import module_of, random_function, random_mesh, random_module
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import module_of, random_function, random_mesh, random_module
+from support.semantics.checks import agree, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

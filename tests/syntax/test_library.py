@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device, wrong_gradients
 from numpy.typing import NDArray
+from support.semantics.differentiated import on_all_devices, on_one_device, wrong_gradients
 
 import collir
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.ir.inlining import function_without_calls
 from collir.syntax.imports import LIBRARY, shipped_functions
 from collir.syntax.parsing import parse
 from collir.syntax.writer import write
 from collir.tools import collopt
+from collir.transforms.inlining import function_without_calls
 
 Numbers = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import RANDOM, random_module
+from support.programs.collectives import RANDOM, random_module
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.dialects.records import RecordOp

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from plain_strategies import KINDS, PlainStep, Unordered, dijkstra, equal
-from programs import random_machine
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import random_machine
+from support.synthesis.plain_strategies import KINDS, PlainStep, Unordered, dijkstra, equal
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel

@@ -6,10 +6,9 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
-from on_ranks import arguments_of, results_on_ranks, same
-from programs import (
+from support.harness.seeds import fresh, some
+from support.programs.collectives import (
     RANDOM,
     FunctionBuilder,
     Move,
@@ -19,7 +18,8 @@ from programs import (
     random_layout,
     random_mesh,
 )
-from seeds import fresh, some
+from support.semantics.checks import agree, functions_of, results_on_all_devices
+from support.targets.on_ranks import arguments_of, results_on_ranks, same
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.printer import Printer

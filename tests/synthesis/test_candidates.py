@@ -5,7 +5,7 @@ import random
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, module_of, random_mesh
+from support.programs.collectives import RANDOM, module_of, random_mesh
 
 import collir
 from collir.cost.collectives.collective import Collective

@@ -7,9 +7,9 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
-from programs import (
+from support.harness.seeds import fresh_numbers, some
+from support.programs.collectives import (
     RANDOM,
     FunctionBuilder,
     axis_moves,
@@ -20,7 +20,7 @@ from programs import (
     random_layout,
     random_mesh,
 )
-from seeds import fresh_numbers, some
+from support.semantics.checks import functions_of
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
 
@@ -39,7 +39,7 @@ from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.executor import execute
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.reorder.interleave import Grid
-from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices
+from collir.synthesis.reorder.prices import NOTHING, Form, Price, StepPrices
 from collir.synthesis.reorder.swap import exact
 
 MESH = mesh_of_sizes([2])
@@ -47,8 +47,8 @@ AXES = AxesAttr(("a.l0",))
 SIZE = 16
 
 
-def prices_on(mesh: Mesh) -> Prices:
-    return Prices(mesh, SearchOptions(CostModel("alpha-beta", order="written")))
+def prices_on(mesh: Mesh) -> StepPrices:
+    return StepPrices(mesh, SearchOptions(CostModel("alpha-beta", order="written")))
 
 
 PRICES = prices_on(MESH)
@@ -259,7 +259,7 @@ def random_placed(rng: random.Random) -> Mesh:
     return replace(mesh, machine=replace(mesh.machine, device=device))
 
 
-def random_row(rng: random.Random, mesh: Mesh, prices: Prices) -> tuple[DistType, list[Form]]:
+def random_row(rng: random.Random, mesh: Mesh, prices: StepPrices) -> tuple[DistType, list[Form]]:
     """Return a layout, and steps in a row on it."""
     builder = FunctionBuilder(mesh, [random_layout(rng, mesh, rng.choice([DType.F32, DType.BF16]))])
     for _ in range(rng.randint(2, 6)):
@@ -293,7 +293,9 @@ def test_steps_cost_what_they_do_in_a_simulation(rng: random.Random) -> None:
     assert grid.price.time == pytest.approx(simulated.time_before_copies, rel=1e-6)
 
 
-def swaps(prices: Prices, source: DistType, forms: tuple[Form, ...]) -> Iterator[tuple[Form, ...]]:
+def swaps(
+    prices: StepPrices, source: DistType, forms: tuple[Form, ...]
+) -> Iterator[tuple[Form, ...]]:
     """Yield the rows in which two neighbours have changed places.
 
     The neighbours are a step that changes the layout, over any dimensions, and a local step; the
@@ -317,14 +319,14 @@ def swaps(prices: Prices, source: DistType, forms: tuple[Form, ...]) -> Iterator
         x = between
 
 
-def on_any_dims(prices: Prices, form: Form, rank: int) -> Iterator[Form]:
+def on_any_dims(prices: StepPrices, form: Form, rank: int) -> Iterator[Form]:
     names = [name for name in ("dim", "source", "target") if name in form.properties]
     for dims in product(range(rank), repeat=len(names)):
         changed = {name: integer(dim) for name, dim in zip(names, dims, strict=True)}
         yield prices.form(form.op, {**form.properties, **changed})
 
 
-def cheapest(prices: Prices, source: DistType, forms: Sequence[Form]) -> Price | None:
+def cheapest(prices: StepPrices, source: DistType, forms: Sequence[Form]) -> Price | None:
     """Return the least price of a row.
 
     Steps that change the layout and meet stay as they are, or become programs that are searched, in

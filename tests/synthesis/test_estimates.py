@@ -2,7 +2,7 @@
 are so many that latencies do not count."""
 
 import pytest
-from checks import functions_of
+from support.semantics.checks import functions_of
 
 import collir
 from collir.dialects.machine import mesh_of

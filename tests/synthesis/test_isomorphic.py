@@ -1,7 +1,7 @@
 """Placements that differ in names only cost the same, and are costed once."""
 
 import pytest
-from seeds import fresh
+from support.harness.seeds import fresh
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
-from plain_layouts import Ordered
-from plain_strategies import equal
-from programs import RANDOM, random_mesh
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM, random_mesh
+from support.synthesis.plain_layouts import Ordered
+from support.synthesis.plain_strategies import equal
 
 from collir.cost.model import CostModel
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction, at_root
 from collir.layout.cuts import undefined_cut, units
 from collir.machine import Level, Machine
-from collir.synthesis.programs.layouts import Held, LayoutPaths
-from collir.synthesis.programs.paths import Node, cheapest
+from collir.synthesis.programs.layouts import LayoutPaths, ReachedLayout
+from collir.synthesis.programs.paths import PathNode, cheapest
 
 MODELS = (
     CostModel("p2"),
@@ -158,7 +158,7 @@ def test_the_bound_is_below_what_is_left(rng: random.Random) -> None:
     plain = case.plain()
     for x in [case.source, *(move.after for _, move in plain.moves(case.source))]:
         rest = plain.best(x)
-        assert paths.remaining(Held(x)) <= rest * (1 + 1e-7) + paths.tie, (case, x)
+        assert paths.remaining(ReachedLayout(x)) <= rest * (1 + 1e-7) + paths.tie, (case, x)
 
 
 def two_levels(*ports: float) -> Mesh:
@@ -194,7 +194,7 @@ def test_the_latency_of_a_machine_is_none_of_nccl() -> None:
 
 def paid(paths: LayoutPaths, x: DistType, to: DistType) -> float:
     """Return the seconds of a permute in the search."""
-    for opened in paths.children(Node(0.0, 0.0, Held(x))):
+    for opened in paths.children(PathNode(0.0, 0.0, ReachedLayout(x))):
         if opened.edge is not None and opened.edge.moves == (x, to):
             [costed] = paths.children(opened)
             return costed.cost - paths.tie

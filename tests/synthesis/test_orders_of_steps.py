@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 from collir.synthesis.sweeping.ingredients import StepsBetween
 

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from seeds import fresh
+from support.harness.seeds import fresh
 
 from collir.semantics.reference import chunks as oracle
 from collir.synthesis.p2.dsl import (

@@ -3,7 +3,7 @@
 from math import prod
 
 import pytest
-from seeds import fresh
+from support.harness.seeds import fresh
 
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.machine import Level, Machine

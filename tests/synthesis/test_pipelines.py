@@ -4,13 +4,12 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-import on_fake_nccl
-import on_ranks
 import pytest
-from async_code import hazards, marked
-from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
-from plain_pipelines import (
+from support.harness.seeds import fresh, some
+from support.programs.collectives import RANDOM, FunctionBuilder, module_of, random_function
+from support.semantics.checks import agree, functions_of, results_on_all_devices
+from support.synthesis.plain_pipelines import (
     TooManyError,
     Way,
     all_paths,
@@ -23,8 +22,8 @@ from plain_pipelines import (
     redistribution,
     states,
 )
-from programs import RANDOM, FunctionBuilder, module_of, random_function
-from seeds import fresh, some
+from support.targets import on_fake_nccl, on_ranks
+from support.targets.async_code import hazards, marked
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -58,7 +57,7 @@ from collir.synthesis.programs.pipelines import (
 )
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.states import StatePaths, is_unordered
-from collir.synthesis.programs.steps import Candidate
+from collir.synthesis.programs.steps import StepSequence
 from collir.tools.api import run_passes
 
 MODELS = ("alpha-beta", "p2", "nccl")
@@ -152,7 +151,7 @@ def assert_bounds(rng: random.Random) -> None:
     for chunks in (1, *chunk_counts(most, paths.most_chunks())):
         ways = [way for way in ways_of(case.paths(chunks), 300) if way.costs]
         for way in rng.sample(ways, min(20, len(ways))):
-            time = in_chunks(Candidate(case.mesh, way.steps, way.costs), chunks).time
+            time = in_chunks(StepSequence(case.mesh, way.steps, way.costs), chunks).time
             assert time >= least, (case, chunks, way.steps)
             assert time <= chunks * sum(cost.time for cost in way.costs) * (1 + 1e-9)
 
@@ -261,7 +260,7 @@ def parts_of(module: ModuleOp) -> list[int]:
 
 def built(case: Case, way: Way, chunks: int) -> tuple[ModuleOp, float]:
     """Return a path on chunks as a function, and the seconds of its schedule."""
-    candidate = in_chunks(Candidate(case.mesh, way.steps, way.costs), chunks)
+    candidate = in_chunks(StepSequence(case.mesh, way.steps, way.costs), chunks)
     builder = FunctionBuilder(case.mesh, [case.source])
     steps, pipeline = candidate.steps, candidate.pipeline
     plan = planned(case.mesh, case.source, steps, case.target, pipeline)
@@ -441,7 +440,7 @@ def test_a_program_that_cannot_be_the_best_is_not_scheduled(
     """
     scheduled: list[int] = []
 
-    def counted(candidate: Candidate, chunks: int) -> Candidate:
+    def counted(candidate: StepSequence, chunks: int) -> StepSequence:
         scheduled.append(chunks)
         on_chunks = in_chunks(candidate, chunks)
         assert on_chunks.pipeline is not None

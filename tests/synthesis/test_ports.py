@@ -4,10 +4,10 @@ import math
 import random
 
 import pytest
-from algorithms import ALGORITHMS
 from hypothesis import given, settings
-from programs import RANDOM, random_machine, random_mesh
-from seeds import fresh
+from support.cost.algorithms import ALGORITHMS
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM, random_machine, random_mesh
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 
 import collir
 from collir.cost.model import CostModel

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
-from plain_strategies import Unordered, equal
-from programs import RANDOM, random_mesh
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM, random_mesh
+from support.synthesis.plain_strategies import Unordered, equal
 
 from collir.cost.model import CostModel
 from collir.layout import Dim, DistType, DType, Mesh, Reduction, at_root

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import functions_of
-from chunk_programs import results, wanted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from local_programs import assert_runs, lowered
-from seeds import fresh
-from tree_graphs import link_graphs, switch_graphs
+from support.algorithms.chunk_programs import results, wanted
+from support.harness.seeds import fresh
+from support.machine.tree_graphs import link_graphs, switch_graphs
+from support.semantics.checks import functions_of
+from support.semantics.local_programs import assert_runs, lowered
 
 import collir
 from collir.algorithms.checking import check

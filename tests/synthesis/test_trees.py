@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from topologies import links
-from tree_graphs import check_tree, cuts, link_graphs, linked, loads, smallest_ratio, switch_graphs
+from support.machine.topologies import links
+from support.machine.tree_graphs import (
+    check_tree,
+    cuts,
+    link_graphs,
+    linked,
+    loads,
+    smallest_ratio,
+    switch_graphs,
+)
 
 from collir.algorithms.checking import check
 from collir.cost.network.cuts import Network, Node, all_gather_bound

@@ -3,12 +3,10 @@
 import random
 from pathlib import Path
 
-import on_ranks
 import pytest
-import python_ranks
-from checks import agree, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from programs import (
+from support.harness.seeds import fresh
+from support.programs.collectives import (
     RANDOM,
     FunctionBuilder,
     module_of,
@@ -16,7 +14,8 @@ from programs import (
     random_mesh,
     redistributions,
 )
-from seeds import fresh
+from support.semantics.checks import agree, results_on_all_devices, results_on_one_device
+from support.targets import on_ranks, python_ranks
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

@@ -9,14 +9,18 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import on_fake_nccl
-import on_ranks
 import pytest
-import python_ranks
-from checks import functions_of
-from programs import FunctionBuilder, add_repeat, module_of, random_layout, random_mesh
-from python_ranks import Target
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
+from support.programs.collectives import (
+    FunctionBuilder,
+    add_repeat,
+    module_of,
+    random_layout,
+    random_mesh,
+)
+from support.semantics.checks import functions_of
+from support.targets import on_fake_nccl, on_ranks, python_ranks
+from support.targets.python_ranks import Target
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

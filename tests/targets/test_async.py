@@ -13,16 +13,22 @@ from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
-import on_fake_nccl
-import on_ranks
 import pytest
-from async_code import able, hazards, make_async, marked
-from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
-from on_ranks import FLAGS, arguments_of, same
-from one_step import KINDS, collectives, collectives_everywhere, meshes_of
-from programs import RANDOM, module_of, random_function, random_mesh, random_module
-from seeds import fresh, some
+from support.harness.hanging import HANG
+from support.harness.seeds import fresh, some
+from support.programs.collectives import (
+    RANDOM,
+    module_of,
+    random_function,
+    random_mesh,
+    random_module,
+)
+from support.programs.one_step import KINDS, collectives, collectives_everywhere, meshes_of
+from support.semantics.checks import agree, functions_of, results_on_all_devices
+from support.targets import on_fake_nccl, on_ranks
+from support.targets.async_code import able, hazards, make_async, marked
+from support.targets.on_ranks import FLAGS, arguments_of, same
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.printer import Printer
@@ -226,7 +232,7 @@ def compiled(code: str, target: str, folder: Path) -> str:
     return str(folder / "program")
 
 
-def is_right(program: str, module: ModuleOp, folder: Path, seconds: float = 20) -> bool:
+def is_right(program: str, module: ModuleOp, folder: Path, seconds: float = HANG) -> bool:
     """Return whether a program of one function ends in time with the right results on all ranks."""
     [function] = functions_of(module)
     arguments = arguments_of(function)

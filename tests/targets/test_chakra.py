@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM, random_module
-from random_pipelines import named_options, random_pipeline
+from support.programs.collectives import RANDOM, random_module
+from support.programs.pipelines import named_options, random_pipeline
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -17,7 +17,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.importing.chakra.traces import (
-    Trace,
+    ChakraTrace,
     Traces,
     check_collectives,
     check_messages,
@@ -27,18 +27,18 @@ from collir.importing.chakra.traces import (
 from collir.importing.machines import astra
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.inlining import inline_calls
-from collir.ir.loops import unroll_all
 from collir.layout import Mesh
-from collir.syntax.chakra.messages import CommType, Node, NodeType, written_trace
+from collir.syntax.chakra.messages import ChakraNode, CommType, NodeType, written_trace
 from collir.targets.traces.chakra import ExecutionTraces, traces_of
 from collir.targets.traces.network import network_of
 from collir.tools import collir as tool
+from collir.transforms.inlining import inline_calls
+from collir.transforms.loops.unrolling import unroll_all
 
 
 def read_back(traces: ExecutionTraces) -> Traces:
     """Return traces as they are read from their bytes, checked."""
-    ranks: list[Trace] = []
+    ranks: list[ChakraTrace] = []
     for rank in range(traces.ranks):
         nodes = tuple(traces.nodes(rank))
         trace = read_trace(b"".join(written_trace(nodes)))
@@ -83,7 +83,7 @@ def sent_by(function: FuncOp, rank: int) -> Counter[str]:
     )
 
 
-def kind_of(node: Node) -> str:
+def kind_of(node: ChakraNode) -> str:
     number = node.attributes["comm_type"]
     assert isinstance(number, int)
     return CommType(number).name.lower()

@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from on_fake_nccl import differences
-from seeds import some
+from support.harness.seeds import some
+from support.targets.on_fake_nccl import differences
 
 import collir
 from collir.ir.functions import functions_of

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
 
 import collir
 from collir.targets.reports.explain import LISTED, explanation

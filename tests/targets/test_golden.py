@@ -4,10 +4,10 @@ import random
 from pathlib import Path
 
 import pytest
-from model_pages import page
-from programs import module_of, random_function, random_mesh
-from python_ranks import is_tidy
-from training_steps import small_page
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.model_pages import page
+from support.targets.python_ranks import is_tidy
+from support.targets.training_steps import small_page
 
 import collir
 

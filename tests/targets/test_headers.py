@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from on_fake_nccl import FAKE, without_launches
+from support.targets.on_fake_nccl import FAKE, without_launches
 
 import collir
 from collir.tools.mpi_run import find, mpiexec

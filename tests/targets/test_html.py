@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import data_of, needs_browser, used
+from support.harness.browser import data_of, needs_browser, used
 
 import collir
 from collir.cost.model import CostModel

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from async_code import able
-from hanging import HANG
-from on_ranks import differences
-from one_step import collectives, local_operations, meshes_of
-from programs import module_of, random_function, random_mesh
-from seeds import chosen as sample
-from seeds import fresh
+from support.harness.hanging import HANG
+from support.harness.seeds import chosen as sample
+from support.harness.seeds import fresh
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.one_step import collectives, local_operations, meshes_of
+from support.targets.async_code import able
+from support.targets.on_ranks import differences
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp
 

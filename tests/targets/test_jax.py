@@ -3,16 +3,16 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-import corners
 import numpy as np
 import pytest
-from checks import functions_of
-from model_operations import random_operation
-from model_pages import LIMITS, SMALL, function_of, inputs_of, page
-from on_jax import differences
-from one_step import collectives, local_operations, meshes_of
-from programs import module_of, random_function, random_mesh, random_module
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs import corners
+from support.programs.collectives import module_of, random_function, random_mesh, random_module
+from support.programs.model_operations import random_operation
+from support.programs.model_pages import LIMITS, SMALL, function_of, inputs_of, page
+from support.programs.one_step import collectives, local_operations, meshes_of
+from support.semantics.checks import functions_of
+from support.targets.on_jax import differences
 from xdsl.dialects.func import FuncOp
 
 import collir

@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hanging import HANG
 from hypothesis import given, settings
-from programs import RANDOM, module_of, random_mesh
-from python_ranks import is_tidy
-from seeds import fresh
+from support.harness.hanging import HANG
+from support.harness.seeds import fresh
+from support.programs.collectives import RANDOM, module_of, random_mesh
+from support.targets.python_ranks import is_tidy
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
 from collir.targets.launch.hostnames import HostNames
-from collir.targets.launch.ranks import Ranks
+from collir.targets.launch.ranks import HostRanks
 
 CLUSTER = """
 machine @cluster {
@@ -136,7 +136,7 @@ def test_ranks_along_the_mesh_are_on_the_devices_of_the_placement(rng: random.Ra
         assert hosts == [f"node{device // slots}" for device in expected]
         assert set(Counter(hosts).values()) == {slots}
         # Every host has the same devices in the order of its ranks.
-        local = list(Ranks(mesh, host_level, slots, order).of_a_host())
+        local = list(HostRanks(mesh, host_level, slots, order).of_a_host())
         for host in range(mesh.devices // slots):
             on_host = [device % slots for device in expected if device // slots == host]
             assert on_host == local

@@ -4,15 +4,15 @@ operation on its own in this process, and programs and models on real ranks."""
 from importlib.util import find_spec
 from pathlib import Path
 
-import corners
 import pytest
-import python_alone
-from model_operations import random_operation
-from model_pages import page
-from programs import module_of, random_function, random_mesh
-from python_ranks import differences, is_tidy
-from seeds import fresh, some
-from training_steps import STEPS, check_step
+from support.harness.seeds import fresh, some
+from support.programs import corners
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.model_operations import random_operation
+from support.programs.model_pages import page
+from support.targets import python_alone
+from support.targets.python_ranks import differences, is_tidy
+from support.targets.training_steps import STEPS, check_step
 from xdsl.dialects.func import FuncOp
 
 import collir

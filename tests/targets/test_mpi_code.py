@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from checks import functions_of
-from on_ranks import differences
-from one_step import MESHES, collectives, local_operations, meshes_of
-from programs import module_of, random_function, random_mesh
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.one_step import MESHES, collectives, local_operations, meshes_of
+from support.semantics.checks import functions_of
+from support.targets.on_ranks import differences
 
 import collir
 from collir.targets.code.c_text import name_problem, variables

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from hanging import HANG
-from on_ranks import FLAGS
-from programs import module_of, random_function, random_mesh
-from seeds import fresh, some
+from support.harness.hanging import HANG
+from support.harness.seeds import fresh, some
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.targets.on_ranks import FLAGS
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -5,15 +5,15 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-import corners
 import numpy as np
 import pytest
-from model_operations import random_operation
-from model_pages import PAGES, SMALL, function_of, page
-from on_ranks import differences
-from programs import module_of, random_function, random_mesh
-from seeds import fresh, some
-from training_steps import STEPS, arguments_of, assert_same, step_in_double
+from support.harness.seeds import fresh, some
+from support.programs import corners
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.model_operations import random_operation
+from support.programs.model_pages import PAGES, SMALL, function_of, page
+from support.targets.on_ranks import differences
+from support.targets.training_steps import STEPS, arguments_of, assert_same, step_in_double
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from checks import functions_of
-from hanging import HANG
-from on_ranks import FLAGS
-from seeds import fresh_numbers
+from support.harness.hanging import HANG
+from support.harness.seeds import fresh_numbers
+from support.semantics.checks import functions_of
+from support.targets.on_ranks import FLAGS
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

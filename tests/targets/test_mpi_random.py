@@ -5,10 +5,16 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from checks import functions_of
-from on_ranks import FLAGS, arguments_of, differences, results_on_ranks, same
-from programs import FunctionBuilder, module_of, random_function, random_layout, random_mesh
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
+from support.programs.collectives import (
+    FunctionBuilder,
+    module_of,
+    random_function,
+    random_layout,
+    random_mesh,
+)
+from support.semantics.checks import functions_of
+from support.targets.on_ranks import FLAGS, arguments_of, differences, results_on_ranks, same
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 

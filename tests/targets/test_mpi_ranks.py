@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checks import functions_of
-from hanging import HANG
-from on_ranks import FLAGS, differences
-from one_step import (
+from support.harness.hanging import HANG
+from support.harness.seeds import some
+from support.programs.collectives import module_of
+from support.programs.one_step import (
     KINDS,
     MESHES,
     TO_OTHER_SIZES,
@@ -20,8 +20,8 @@ from one_step import (
     meshes_of,
     places_of,
 )
-from programs import module_of
-from seeds import some
+from support.semantics.checks import functions_of
+from support.targets.on_ranks import FLAGS, differences
 
 import collir
 from collir.dialects import coll

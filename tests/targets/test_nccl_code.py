@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hanging import HANG
-from one_step import collectives, local_operations, meshes_of
-from programs import module_of, random_function, random_mesh
-from real_nccl import compile_with_gcc, compile_with_nvcc, needs_nccl, needs_nvcc
-from seeds import fresh
+from support.harness.hanging import HANG
+from support.harness.seeds import fresh
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.one_step import collectives, local_operations, meshes_of
+from support.targets.real_nccl import compile_with_gcc, compile_with_nvcc, needs_nccl, needs_nvcc
 from xdsl.dialects.func import FuncOp
 
 import collir
@@ -108,7 +108,7 @@ def test_an_example_with_a_main_says_that_it_finds_no_gpu(
     )
     program = compile_with_gcc(collir.emit(module, f"nccl{{{options}}}"), tmp_path)
     try:
-        output = mpiexec(8, [program, "2"], 120)
+        output = mpiexec(8, [program, "2"], HANG)
     except RuntimeError as error:
         output = str(error)
     assert re.search(r": ok on 8 ranks|\na rank has no GPU: |ncclCommInitRank: ", output)

@@ -5,10 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hanging import HANG
-from on_fake_nccl import STRICT, compile_with_fake
-from programs import module_of, random_function, random_mesh
-from seeds import fresh, some
+from support.harness.hanging import HANG
+from support.harness.seeds import fresh, some
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.targets.on_fake_nccl import STRICT, compile_with_fake
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

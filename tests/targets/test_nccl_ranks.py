@@ -10,18 +10,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checks import functions_of
-from on_fake_nccl import STRICT, compile_with_fake, differences, harness, results_on_fake
-from on_ranks import arguments_of
-from one_step import (
+from support.harness.hanging import HANG
+from support.harness.seeds import chosen, fresh, some
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.one_step import (
     TO_OTHER_SIZES,
     collectives,
     collectives_everywhere,
     local_operations,
     meshes_of,
 )
-from programs import module_of, random_function, random_mesh
-from seeds import chosen, fresh, some
+from support.semantics.checks import functions_of
+from support.targets.on_fake_nccl import (
+    STRICT,
+    compile_with_fake,
+    differences,
+    harness,
+    results_on_fake,
+)
+from support.targets.on_ranks import arguments_of
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -309,5 +316,5 @@ def test_the_fake_finds_misuse(
     misuse = tmp_path / "misuse"
     monkeypatch.setenv("FAKE_NCCL_MISUSE", str(misuse))
     with pytest.raises(RuntimeError):
-        mpiexec(4, [program, str(tmp_path)], 60)
+        mpiexec(4, [program, str(tmp_path)], HANG)
     assert says in misuse.read_text(encoding="utf-8")

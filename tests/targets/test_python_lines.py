@@ -4,7 +4,7 @@ import ast
 import random
 
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 from collir.targets.code.python_lines import WIDTH, call_lines, lines_of
 

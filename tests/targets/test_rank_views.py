@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
-from programs import RANDOM, random_mesh
+from support.programs.collectives import RANDOM, random_mesh
 
 from collir.layout import DType
 from collir.layout.local import LocalBuffer

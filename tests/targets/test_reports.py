@@ -3,10 +3,10 @@
 import json
 import random
 
-import levelled_machines
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
+from support.machine import levelled_machines
+from support.programs.collectives import RANDOM
 
 import collir
 from collir.targets.reports.crossover import SIZES

@@ -4,13 +4,11 @@ NCCL, beside the executor."""
 from importlib.util import find_spec
 from pathlib import Path
 
-import on_fake_nccl
-import on_ranks
 import pytest
-import python_ranks
-from by_rounds import every_algorithm
-from checks import functions_of
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
+from support.programs.by_rounds import every_algorithm
+from support.semantics.checks import functions_of
+from support.targets import on_fake_nccl, on_ranks, python_ranks
 
 import collir
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from checks import functions_of
-from on_any_size import code_for_any_size, differences_at
-from on_ranks import FLAGS
-from one_step import collectives, local_operations, meshes_of
-from programs import module_of, random_function, random_mesh, values_that_fit
-from seeds import chosen as sample
-from seeds import fresh, some
+from support.harness.seeds import chosen as sample
+from support.harness.seeds import fresh, some
+from support.programs.collectives import module_of, random_function, random_mesh, values_that_fit
+from support.programs.one_step import collectives, local_operations, meshes_of
+from support.semantics.checks import functions_of
+from support.targets.on_any_size import code_for_any_size, differences_at
+from support.targets.on_ranks import FLAGS
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp
 

@@ -4,11 +4,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from checks import functions_of
-from one_step import collectives, local_operations, meshes_of
-from programs import module_of, random_function, random_mesh
-from python_ranks import differences
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.one_step import collectives, local_operations, meshes_of
+from support.semantics.checks import functions_of
+from support.targets.python_ranks import differences
 from xdsl.dialects.func import FuncOp
 
 import collir

@@ -5,15 +5,15 @@ import pickle
 from importlib.util import find_spec
 from pathlib import Path
 
-import corners
 import numpy as np
 import pytest
-from model_operations import random_operation
-from model_pages import function_of
-from programs import module_of, random_function, random_mesh
-from python_ranks import differences, is_tidy
-from seeds import fresh
-from training_steps import SIZES, STEPS, arguments_of, check_step, small_page
+from support.harness.seeds import fresh
+from support.programs import corners
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.model_operations import random_operation
+from support.programs.model_pages import function_of
+from support.targets.python_ranks import differences, is_tidy
+from support.targets.training_steps import SIZES, STEPS, arguments_of, check_step, small_page
 from xdsl.dialects.func import FuncOp
 
 import collir

@@ -9,8 +9,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from hanging import HANG
-from seeds import chosen, some
+from support.harness.hanging import HANG
+from support.harness.seeds import chosen, some
 
 from collir.ir.diagnostics import MAX_MESSAGE
 from collir.tools import collopt

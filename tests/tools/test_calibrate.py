@@ -7,13 +7,13 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hanging import HANG
+from support.harness.hanging import HANG
 
 from collir.cost.calibration import problem
 from collir.dialects.machine import MachineOp
 from collir.importing.measurements import files
-from collir.importing.measurements.tables import Extent, mesh_over
-from collir.importing.values import Place
+from collir.importing.measurements.tables import LevelExtent, mesh_over
+from collir.importing.values import TextPlace
 from collir.machine import Level, Machine
 from collir.tools import calibrate_driver, collir, measure
 from collir.tools.api import parse
@@ -175,12 +175,14 @@ def test_any_size_is_a_size(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
 
 
 def test_what_a_run_measures() -> None:
-    levels = [Extent("node", 2), Extent("gpu", 4)]
+    levels = [LevelExtent("node", 2), LevelExtent("gpu", 4)]
     machine = Machine("m", (Level("node", 2, 1e9, 1e-6), Level("gpu", 4, 1e9, 1e-6)))
     groups = measure.groups(levels)
-    assert [Extent("node", 2), Extent("gpu", 1, 4)] in [list(members) for members in groups]
+    assert [LevelExtent("node", 2), LevelExtent("gpu", 1, 4)] in [
+        list(members) for members in groups
+    ]
     for over in groups:
-        mesh = mesh_over(machine, over, Place(1))
+        mesh = mesh_over(machine, over, TextPlace(1))
         beside = [sub for sub in mesh.sub_axes if sub.axis == "beside"]
         colours: dict[int, set[tuple[int, ...]]] = {}
         for rank in range(8):
@@ -200,7 +202,7 @@ def test_a_run_on_ranks() -> None:
     kinds = {row.kind for table in measurements.tables for row in table.rows}
     assert kinds == set(measure.KINDS)
     assert {table.over for table in measurements.tables} == set(
-        measure.groups([Extent("node", 2), Extent("gpu", 2)])
+        measure.groups([LevelExtent("node", 2), LevelExtent("gpu", 2)])
     )
     done = subprocess.run(
         [sys.executable, "-m", "collir.tools.measure", "gpu:4"], capture_output=True, check=False

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from seeds import fresh
+from support.harness.seeds import fresh
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

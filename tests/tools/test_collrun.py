@@ -11,7 +11,7 @@ import pytest
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
 from collir.tools import collrun, comparison, jax_run, mpi4py_run, mpi_run, processes, torch_run
-from collir.tools.engines import Engine
+from collir.tools.engines import CodeEngine
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
@@ -250,7 +250,7 @@ def test_a_jax_that_is_missing_is_an_error(
     assert "jax is not installed: `pip install 'collir[jax]'`" in capsys.readouterr().err
 
 
-def _nothing(_: Engine) -> None:
+def _nothing(_: CodeEngine) -> None:
     """Stand for the check that torch is installed, where torch itself is not run."""
 
 
@@ -278,7 +278,7 @@ def test_the_torch_engine_tells_the_ranks_that_differ(
     path = tmp_path / "rounded.coll"
     path.write_text(ROUNDED)
     monkeypatch.setattr(torch_run, "run", run)
-    monkeypatch.setattr(Engine, "check_installed", _nothing)
+    monkeypatch.setattr(CodeEngine, "check_installed", _nothing)
     assert collrun.main([str(path) if rounded else two, "--engine", "torch"]) == 1
     out = capsys.readouterr().out
     assert out.count("WRONG on ranks [2] on 4 ranks (torch, gloo") == 2 - rounded

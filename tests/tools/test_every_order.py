@@ -6,17 +6,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from seeds import some
+from support.harness.seeds import some
 
 import collir
 from collir.dialects.machine import mesh_of
 from collir.ir.functions import functions_of
 from collir.ir.parameters import parameters_of
-from collir.ir.sizes import dimensions
 from collir.passes.pipelines import PIPELINES
 from collir.tools import collrun
 from collir.tools.engines import ENGINES
 from collir.tools.shell import BAD_INPUT
+from collir.transforms.smaller import dimensions
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from swept import PERCEPTRON
+from support.tools.swept import PERCEPTRON
 
 import collir
 from collir.tools.collir import main

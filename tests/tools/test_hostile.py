@@ -1,17 +1,16 @@
 """Tests of commands with hostile files and options: a result or a diagnostic, in bounded memory.
 
-``python tests/support/hostile.py`` runs a campaign, and prints what is slow too: a mutated program
-may be a large one, so time is no fault here.
+``PYTHONPATH=tests python tests/support/tools/hostile.py`` runs a campaign, and prints what is slow
+too: a mutated program may be a large one, so time is no fault here.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 
-import hostile
-import limited
 import pytest
-import seeds
-from limited import Case
+from support.harness import limited, seeds
+from support.harness.limited import Case
+from support.tools import hostile
 
 
 def faults(cases: Iterable[Case], folder: Path) -> list[tuple[tuple[str, ...], str, str]]:

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("jax")
 
-from jax_plans import SIZES
-from seeds import some
-from swept import GPT
+from support.harness.seeds import some
+from support.tools.jax_plans import SIZES
+from support.tools.swept import GPT
 from xdsl.ir import Block
 
 from collir.dialects.machine import mesh_of
@@ -26,7 +26,7 @@ from collir.synthesis.sweeping.configuration import Configuration
 from collir.synthesis.sweeping.programs import named
 from collir.tools.sweep_settings import settings_text
 
-SUPPORT = Path(__file__).parents[1] / "support"
+SUPPORT = Path(__file__).parents[1] / "support" / "tools"
 
 AXES = {"pipe": (1, 1), "data": (1, 2), "model": (1, 4)}
 PLAIN = Configuration(tuple(AXES.items()), "pipe", SIZES["batch"], 1)

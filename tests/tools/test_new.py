@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from seeds import some
+from support.harness.seeds import some
 
 import collir
 from collir.dialects.machine import MachineOp

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from swept import PERCEPTRON
+from support.tools.swept import PERCEPTRON
 from xdsl.dialects.builtin import ModuleOp, UnregisteredOp
 
 import collir

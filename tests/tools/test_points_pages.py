@@ -5,13 +5,13 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from browser import data_of, needs_browser, used
+from support.harness.browser import data_of, needs_browser, used
 
 from collir.targets.reports.page import rendered as rendered_page
-from collir.targets.reports.page.tables import Cell
+from collir.targets.reports.page.tables import HtmlCell
 from collir.tools import calibrate_page, collir
 from collir.tools.calibrate_page import FITTED, HELD_BACK, KIND, Number
-from collir.tools.points_page import Point, errors_by, groups, scatter, sentences, shown
+from collir.tools.points_page import PredictedPoint, errors_by, groups, scatter, sentences, shown
 
 pytest.importorskip("jinja2")
 
@@ -28,12 +28,12 @@ def page_of(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> st
     return path.read_text(encoding="utf-8")
 
 
-def point(name: str, measured: float, predicted: float, kind: str = FITTED) -> Point:
-    return Point(
+def point(name: str, measured: float, predicted: float, kind: str = FITTED) -> PredictedPoint:
+    return PredictedPoint(
         name,
         measured,
         predicted,
-        {KIND: Cell(kind), "name": Cell(name)},
+        {KIND: HtmlCell(kind), "name": HtmlCell(name)},
         {KIND: kind, "name": name},
     )
 

@@ -6,7 +6,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from browser import data_of, needs_browser, used
+from support.harness.browser import data_of, needs_browser, used
 
 from collir.problems.knapsack import Knapsack
 from collir.search import decide, enumerate_tree, optimise

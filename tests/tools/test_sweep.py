@@ -8,17 +8,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, data_of, used
 from hypothesis import given, settings
-from programs import RANDOM
-from staged_checks import assert_computes
-from swept import GPT, PERCEPTRON, Subject, all_of, estimates_of, space_of
+from support.harness.browser import CHROMIUM, data_of, used
+from support.programs.collectives import RANDOM
+from support.semantics.staged_checks import assert_computes
+from support.tools.swept import GPT, PERCEPTRON, Subject, all_of, estimates_of, space_of
 
 import collir
 from collir.cost.programs.simulation import Simulation
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.synthesis.sweeping.configuration import Configuration
-from collir.synthesis.sweeping.space import Space
+from collir.synthesis.sweeping.space import ConfigurationSpace
 from collir.tools.collir import main
 from collir.tools.functions import for_report
 from collir.tools.sweep_model import Model
@@ -36,7 +36,7 @@ both = pytest.mark.parametrize(
 )
 
 
-def _check(model: Model, space: Space) -> None:
+def _check(model: Model, space: ConfigurationSpace) -> None:
     """Simulate all configurations of a space, and compare them with their estimates."""
     entries = estimates_of(model, all_of(space))
     assert entries

@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from staged_checks import assert_computes
-from swept import GPT, PERCEPTRON, all_of, space_of
+from support.semantics.staged_checks import assert_computes
+from support.tools.swept import GPT, PERCEPTRON, all_of, space_of
 
 import collir
 from collir.dialects.tensor import dist_type

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from seeds import some
-from staged_checks import assert_computes
-from swept import GPT, PERCEPTRON, all_of, space_of
+from support.harness.seeds import some
+from support.semantics.staged_checks import assert_computes
+from support.tools.swept import GPT, PERCEPTRON, all_of, space_of
 
 import collir
 from collir.dialects.machine import mesh_of

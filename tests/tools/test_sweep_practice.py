@@ -4,17 +4,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from swept import GPT, all_of, estimates_of, space_of
+from support.tools.swept import GPT, all_of, estimates_of, space_of
 
 from collir.synthesis.sweeping.configuration import Configuration
-from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.groups import ConfigurationEstimate
 
 GPT3 = GPT._replace(sizes={"seq": 2048, "hidden": 12288, "heads": 96, "layers": 96})
 GPT_1B = GPT._replace(sizes={"seq": 2048, "hidden": 2048, "heads": 16, "layers": 24, "batch": 64})
 NODE, GPU = range(2)
 
 
-def _fastest(estimates: Iterable[tuple[Configuration, Estimate]], memory: float) -> Configuration:
+def _fastest(
+    estimates: Iterable[tuple[Configuration, ConfigurationEstimate]], memory: float
+) -> Configuration:
     fits = ((estimate.time, c) for c, estimate in estimates if estimate.memory <= memory)
     return min(fits, key=lambda each: each[0])[1]
 

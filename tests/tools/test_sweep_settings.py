@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from launcher_options import DEEPSPEED, NEMO, TITAN, is_of
-from megatron_options import parsed
+from support.tools.launcher_options import DEEPSPEED, NEMO, TITAN, is_of
+from support.tools.megatron_options import parsed
 
 from collir.ir.diagnostics import DiagnosticError
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.harness.hanging import HANG
 
 from collir.passes.overlap import OverlapPass
 from collir.tools import ticker
@@ -19,7 +20,7 @@ def test_a_pass_that_takes_long_is_named_on_a_terminal(
     terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def slow(*_: Any) -> None:
-        until = time.monotonic() + 30
+        until = time.monotonic() + HANG
         while terminal and "overlap" not in shown and time.monotonic() < until:
             time.sleep(0.005)
 

@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from seeds import some
-from torch_plans import config_of
+from support.harness.hanging import HANG
+from support.harness.seeds import some
+from support.tools.torch_plans import config_of
 from xdsl.ir import Block
 
 from collir.dialects.nested import RepeatOp
@@ -29,7 +30,7 @@ from collir.tools.machine import preset
 from collir.tools.sweep_model import Model, step_of
 from collir.tools.sweep_settings import settings_text
 
-SUPPORT = Path(__file__).parents[1] / "support"
+SUPPORT = Path(__file__).parents[1] / "support" / "tools"
 
 PLAIN = Configuration((("pipe", (1, 1)), ("data", (1, 2)), ("model", (1, 2))), "pipe", 8, 1, zero=0)
 COPIED = (("pipe", (1, 1)), ("replica", (1, 2)), ("data", (1, 2)), ("model", (1, 1)))
@@ -60,7 +61,7 @@ def run(model: Model, name: str, configuration: Configuration, folder: Path) -> 
     plan.write_text(settings_text(model, configuration, "torch"))
     command = [sys.executable, str(SUPPORT / "torch_plans.py"), str(plan), name]
     command += [str(configuration.microbatches), str(configuration.devices)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from browser import data_of, needs_browser, used
-from predicted_traces import STEP, traced
+from support.harness.browser import data_of, needs_browser, used
+from support.importing.predicted_traces import STEP, traced
 
 import collir
 from collir.importing.traces.compared import Compared

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import data_of
+from support.harness.browser import data_of
 
 import collir
 from collir.cost.programs.removals import collectives, time_without

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from collir.algorithms.patterns import Pattern
-from collir.cost.collectives.phases import Latencies, Rounds
+from collir.cost.collectives.phases import EqualRounds, Latencies
 from collir.cost.network.group import Group
 from collir.cost.network.loads import (
     Load,
@@ -26,7 +26,7 @@ from collir.cost.network.traffic import Traffic
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CollectiveEstimate:
     """The cost of a collective.
 
     Attributes:
@@ -39,7 +39,7 @@ class Estimate:
 
     time: float
     port_bytes: tuple[float, ...]
-    rounds: tuple[Rounds, ...] = ()
+    rounds: tuple[EqualRounds, ...] = ()
     parents: ResourceSeconds = ()
     latencies: Latencies = ()
 
@@ -87,7 +87,7 @@ class Meter:
     pipelines: list[tuple[tuple[Load, ...], float]] = field(
         default_factory=list[tuple[tuple[Load, ...], float]]
     )
-    listed: list[Rounds] = field(default_factory=list[Rounds])
+    listed: list[EqualRounds] = field(default_factory=list[EqualRounds])
 
     def add_rounds(
         self,
@@ -107,7 +107,7 @@ class Meter:
         reduction, latency = self.reduction_seconds(reduced), latencies * cost.latency
         self.time += times * (latency + cost.per_byte * size + reduction)
         cost.size += size * times
-        self.listed.append(Rounds(times, latency, cost.loads, size, size, reduction))
+        self.listed.append(EqualRounds(times, latency, cost.loads, size, size, reduction))
 
     def add_pipeline(
         self,
@@ -133,7 +133,7 @@ class Meter:
         reduction = self.reduction_seconds(reduced)
         self.time += latency + load_seconds(self.group, loads) + reduction
         self.pipelines.append((loads, 1.0))
-        self.listed.append(Rounds(1, latency, loads, 1.0, message, reduction))
+        self.listed.append(EqualRounds(1, latency, loads, 1.0, message, reduction))
 
     def reduction_seconds(self, size: float) -> float:
         """Return the seconds a rank takes to reduce ``size`` bytes."""
@@ -141,11 +141,11 @@ class Meter:
         return size / device.reduction if device and device.reduction else 0.0
 
     @property
-    def estimate(self) -> Estimate:
+    def estimate(self) -> CollectiveEstimate:
         """The cost of all that was added."""
         parts = [(cost.loads, cost.size) for cost in self.rounds.values()] + self.pipelines
         parents = parent_seconds(self.group, parts)
-        return Estimate(self.time, port_bytes(parts), tuple(self.listed), parents)
+        return CollectiveEstimate(self.time, port_bytes(parts), tuple(self.listed), parents)
 
 
 Estimated = Callable[[Meter, float], None]

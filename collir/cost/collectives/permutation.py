@@ -12,7 +12,7 @@ from collir.algorithms.patterns import Shift
 from collir.cost.collectives.collective import Collective
 from collir.cost.network.group import CostError, Group
 from collir.cost.network.loads import Array
-from collir.cost.network.traffic import MAX_LISTED, Listed
+from collir.cost.network.traffic import MAX_LISTED, ListedMessages
 from collir.layout import DistType, Mesh
 
 
@@ -50,7 +50,7 @@ def _blocks(mesh: Mesh, x: DistType, coordinates: dict[str, Array], count: int) 
 
 
 @lru_cache(maxsize=64)
-def permute_pattern(collective: Collective) -> Listed:
+def permute_pattern(collective: Collective) -> ListedMessages:
     """Return the messages of a permute: the r-th rank that holds a block sends it to the r-th rank
     that needs it.
 
@@ -68,11 +68,11 @@ def permute_pattern(collective: Collective) -> Listed:
         orders.append(cast(Array, np.lexsort((copy, block))))
     sources, targets = orders
     moving = sources != targets
-    return Listed(sources[moving], targets[moving])
+    return ListedMessages(sources[moving], targets[moving])
 
 
 @lru_cache(maxsize=64)
-def pattern_of(collective: Collective) -> Shift | Listed:
+def pattern_of(collective: Collective) -> Shift | ListedMessages:
     """Return the messages of a collective whose layouts or arguments say who sends what.
 
     Raises:
@@ -82,12 +82,12 @@ def pattern_of(collective: Collective) -> Shift | Listed:
         return permute_pattern(collective)
     if collective.route is not None:
         sender, receiver = collective.route
-        return Listed(np.array([sender]), np.array([receiver]))
+        return ListedMessages(np.array([sender]), np.array([receiver]))
     assert collective.shift is not None
     distance, is_open = collective.shift
     if not is_open:
         return Shift(distance % collective.ranks)
-    return Listed(*_shifted(collective))
+    return ListedMessages(*_shifted(collective))
 
 
 def _shifted(collective: Collective) -> tuple[Array, Array]:

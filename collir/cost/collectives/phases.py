@@ -23,7 +23,7 @@ Latencies = tuple[tuple[int | None, float], ...]
 
 
 @dataclass(frozen=True)
-class Rounds:
+class EqualRounds:
     """A part of an algorithm: a number of equal rounds, or one pipeline.
 
     Attributes:
@@ -83,7 +83,7 @@ class Phase:
         return self.latency + self.transfer + self.work
 
 
-def phases_of(group: Group, rounds: Iterable[Rounds]) -> tuple[Phase, ...]:
+def phases_of(group: Group, rounds: Iterable[EqualRounds]) -> tuple[Phase, ...]:
     """Return the phases of an algorithm on a group.
 
     A single round has three phases: waiting, sending and reducing. Several equal rounds are one
@@ -92,7 +92,7 @@ def phases_of(group: Group, rounds: Iterable[Rounds]) -> tuple[Phase, ...]:
     return tuple(phase for part in rounds for phase in _phases(group, part) if phase.time)
 
 
-def _phases(group: Group, rounds: Rounds) -> Iterator[Phase]:
+def _phases(group: Group, rounds: EqualRounds) -> Iterator[Phase]:
     seconds: dict[Resource, float] = {}
     for resource, time in resource_seconds(group, rounds.loads):
         seconds[resource] = max(time * rounds.size, seconds.get(resource, 0.0))
@@ -114,7 +114,7 @@ def _phases(group: Group, rounds: Rounds) -> Iterator[Phase]:
         )
 
 
-def _rate(rounds: Rounds, time: float) -> float:
+def _rate(rounds: EqualRounds, time: float) -> float:
     return rounds.message / time if time and rounds.message else 1.0
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import sympy
 
-from collir.cost.formulas.contention import Run, slowed
+from collir.cost.formulas.contention import PortSharingStep, slowed
 from collir.cost.formulas.functions import Expr, FormulaMissingError, Larger, expression
 from collir.cost.formulas.makespan import makespan
 from collir.cost.formulas.overlaps import ended_before, sharing
@@ -32,26 +32,26 @@ MOST_STEPS = 3000
 """The most steps of a program in one list."""
 
 
-class Bounds(NamedTuple):
+class TimeBounds(NamedTuple):
     """A lower and an upper bound of seconds."""
 
     least: Expr
     most: Expr
 
-    def times(self, count: Expr) -> "Bounds":
+    def times(self, count: Expr) -> "TimeBounds":
         """Return the bounds of so many times as long."""
-        return Bounds(count * self.least, count * self.most)
+        return TimeBounds(count * self.least, count * self.most)
 
 
-class Times:
+class BoundedTimes:
     """The times of programs and steps, each of them made once: steps of the microbatches of a
     pipeline do the same."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[int, tuple[str, ...]], Bounds] = {}
+        self.known: dict[tuple[int, tuple[str, ...]], TimeBounds] = {}
         self.sent: dict[int, Expr] = {}
 
-    def of(self, simulation: Simulation) -> Bounds:
+    def of(self, simulation: Simulation) -> TimeBounds:
         """Return bounds of the seconds of a program, which are equal where its time is a formula:
         the longest chain of its steps, and at least the seconds in which each host issues them.
 
@@ -60,13 +60,15 @@ class Times:
         """
         steps, tasks = listed(simulation)
         behind = ended_before(tasks)
-        zero = Bounds(sympy.S.Zero, sympy.S.Zero)
+        zero = TimeBounds(sympy.S.Zero, sympy.S.Zero)
         times = [self.of_step(step, simulation) if step else zero for step in steps]
         least = most = makespan([x.least for x in times], behind)
         shared = sharing(tasks, behind)
         if any(shared) or any(x.least != x.most for x in times):
             runs = [
-                Run(task.streams[0], x.most, self._sent_in(step, simulation), _is_send(step))
+                PortSharingStep(
+                    task.streams[0], x.most, self._sent_in(step, simulation), _is_send(step)
+                )
                 for step, task, x in zip(steps, tasks, times, strict=True)
             ]
             slower = (
@@ -76,10 +78,10 @@ class Times:
             most = makespan([*slower], behind)
         issued = [x for n in range(len(simulation.places)) if (x := _issued_on(simulation, n))]
         if issued:
-            return Bounds(Larger(least, *issued), Larger(most, *issued))
-        return Bounds(least, most)
+            return TimeBounds(Larger(least, *issued), Larger(most, *issued))
+        return TimeBounds(least, most)
 
-    def of_step(self, step: SimulatedStep, simulation: Simulation) -> Bounds:
+    def of_step(self, step: SimulatedStep, simulation: Simulation) -> TimeBounds:
         """Return bounds of the seconds of a step, if nothing else runs.
 
         Raises:
@@ -105,7 +107,7 @@ class Times:
             self.sent[id(step.does)] = times * all_of_them
         return self.sent[id(step.does)]
 
-    def _new(self, step: SimulatedStep, simulation: Simulation) -> Bounds:
+    def _new(self, step: SimulatedStep, simulation: Simulation) -> TimeBounds:
         if step.loop is not None:
             return self.of(step.loop.body).times(expression(step.loop.times))
         if step.pipelined is not None:
@@ -115,7 +117,7 @@ class Times:
         else:
             assert isinstance(step.does, LocalStep)
             seconds = local_seconds(step.does, simulation.mesh.machine, step.kinds)
-        return Bounds(seconds, seconds)
+        return TimeBounds(seconds, seconds)
 
 
 def _is_send(step: SimulatedStep | None) -> bool:

@@ -23,7 +23,7 @@ _CLOSE = 1e-6
 """The part of a port that tasks leave to sends beside them."""
 
 
-class Run(NamedTuple):
+class PortSharingStep(NamedTuple):
     """A step that shares ports.
 
     Attributes:
@@ -39,7 +39,7 @@ class Run(NamedTuple):
     is_send: bool
 
 
-def slowed(run: Run, ports: Collection[Collection[Run]]) -> Expr:
+def slowed(run: PortSharingStep, ports: Collection[Collection[PortSharingStep]]) -> Expr:
     """Return an upper bound of the seconds of a step.
 
     Args:
@@ -60,7 +60,7 @@ def slowed(run: Run, ports: Collection[Collection[Run]]) -> Expr:
     return _smaller(sends / Larger(left, sympy.Float(_CLOSE)), loses)
 
 
-def _used_by_tasks(others: Iterable[Run]) -> Expr:
+def _used_by_tasks(others: Iterable[PortSharingStep]) -> Expr:
     """Return the largest part of a port that tasks use at any time."""
     parts: dict[Stream, list[Expr]] = {}
     for other in others:

@@ -9,7 +9,7 @@ import sympy
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.collectives.table import COSTS
-from collir.cost.formulas.bounds import Times
+from collir.cost.formulas.bounds import BoundedTimes
 from collir.cost.formulas.constants import constants_of
 from collir.cost.formulas.functions import (
     Expr,
@@ -22,7 +22,7 @@ from collir.cost.formulas.memory import bytes_by_use, is_exact, largest, peak_by
 from collir.cost.formulas.opening import Opened, opened_functions
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.local_steps import LocalStep
-from collir.cost.programs.memory import Use
+from collir.cost.programs.memory import BufferUse
 from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.layout import Mesh
 
@@ -88,7 +88,7 @@ class CostFormulas:
     most: Expr
     peaks: tuple[Expr, ...]
     peaks_exact: bool
-    held: Mapping[Use, Expr]
+    held: Mapping[BufferUse, Expr]
     quotients: tuple[Expr, ...] = ()
     fixed: Mapping[str, int] = field(default_factory=dict[str, int])
     places: tuple[str, ...] = ("",)
@@ -177,7 +177,7 @@ def formulas_of(opened: Opened) -> CostFormulas:
     if mesh.uneven:
         raise FormulaMissingError("blocks over an axis with weights differ in size")
     sizes = {mesh.label(sub.name): sub.size for sub in mesh.sub_axes}
-    times = Times()
+    times = BoundedTimes()
     constants = constants_of(mesh)
     if both := {**opened.values, **sizes}.keys() & constants:
         raise FormulaMissingError(f"an axis has the name of a constant: {', '.join(both)}")
@@ -199,7 +199,7 @@ def formulas_of(opened: Opened) -> CostFormulas:
     )
 
 
-def _steps(simulation: Simulation, times: Times) -> Iterator[StepFormula]:
+def _steps(simulation: Simulation, times: BoundedTimes) -> Iterator[StepFormula]:
     """Yield the steps of a program, of its loops and tasks, with how often each runs."""
     mesh = simulation.mesh
     for step, on, count in _runs(simulation):

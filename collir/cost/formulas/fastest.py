@@ -20,7 +20,7 @@ MACHINES = 2**6
 
 
 @dataclass(frozen=True)
-class Span:
+class ParameterSpan:
     """The values of a parameter, of an axis, or of a constant of the machine such as ``node.port``,
     from one value to another.
 
@@ -58,7 +58,7 @@ class Plane:
 
 def changes(
     functions: Mapping[str, CostFunction],
-    along: Span,
+    along: ParameterSpan,
     cost: str = "time",
     margin: float = 0.0,
     **values: float,
@@ -90,7 +90,9 @@ def changes(
         if not _is_less(table, best, margin)[number]:
             continue
         before = float(points[number - 1])
-        between = Span(along.name, before if is_constant else before + 1, float(points[number]))
+        between = ParameterSpan(
+            along.name, before if is_constant else before + 1, float(points[number])
+        )
         inner, costs = _whole(functions, between, values, DENSE, cost)
         first = int(np.argmax(_is_less(costs, best, margin)))
         best = int(np.argmin(costs[:, first]))
@@ -105,8 +107,8 @@ def _is_less(table: Array, best: int, margin: float) -> NDArray[np.bool_]:
 
 def plane(
     functions: Mapping[str, CostFunction],
-    x: Span,
-    y: Span,
+    x: ParameterSpan,
+    y: ParameterSpan,
     cost: str = "time",
     points: int = 60,
     **values: float,
@@ -145,7 +147,7 @@ def same_values(
 
 def _whole(
     functions: Mapping[str, CostFunction],
-    span: Span,
+    span: ParameterSpan,
     values: Mapping[str, float],
     most: int,
     cost: str,
@@ -169,7 +171,10 @@ def _whole(
 
 
 def _points(
-    functions: Mapping[str, CostFunction], span: Span, values: Mapping[str, float], most: int
+    functions: Mapping[str, CostFunction],
+    span: ParameterSpan,
+    values: Mapping[str, float],
+    most: int,
 ) -> Array:
     """Return values of a parameter, all or so many on a logarithmic scale, or powers of two of an
     axis, or some of a constant. Of a parameter, they are multiples of the first value that all
@@ -181,7 +186,7 @@ def _points(
         return np.array([2.0**k for k in range(64) if low <= 2**k <= high])
     if high - low < most:
         return np.arange(low, high + 1.0)
-    firsts = Span(span.name, 1, DENSE)
+    firsts = ParameterSpan(span.name, 1, DENSE)
     unit = _whole(functions, firsts, values, DENSE, "memory")[0][0]
     steps = np.geomspace(max(1, np.ceil(low / unit)), max(1, high // unit), most)
     return np.unique(np.rint(steps)) * unit

@@ -15,7 +15,7 @@ import sympy
 
 from collir.cost.formulas.functions import Expr, Larger, Valued, expression
 from collir.cost.formulas.overlaps import ended_before
-from collir.cost.programs.memory import AT_END, Buffer, Use
+from collir.cost.programs.memory import AT_END, Buffer, BufferUse
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import LoopStep, Simulation
 
@@ -104,12 +104,12 @@ def _held(
     return [(sympy.Add(*(n * size for size, n in held)), inner) for inner, held in found]
 
 
-def bytes_by_use(simulation: Simulation) -> dict[Use, Expr]:
+def bytes_by_use(simulation: Simulation) -> dict[BufferUse, Expr]:
     """Return the bytes of arguments and results that are there throughout, by their uses; those of
     the devices that have most of a use."""
-    found: dict[Use, list[Expr]] = {}
+    found: dict[BufferUse, list[Expr]] = {}
     for held in simulation.held:
-        own: dict[Use, list[Expr]] = {}
+        own: dict[BufferUse, list[Expr]] = {}
         for buffer in held:
             if buffer.first is None:
                 own.setdefault(buffer.use, []).append(expression(buffer.size))

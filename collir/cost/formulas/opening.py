@@ -20,11 +20,11 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of, task_names
 from collir.ir.parameters import parameters_of
 from collir.ir.renaming import map_attributes
-from collir.ir.rotation import as_run
-from collir.ir.tasks import outline_tasks
 from collir.layout import Dim
 from collir.layout.formulas import Formula, FormulaError
 from collir.layout.sizes import IndivisibleError, ShardedSize, Size, formula_of
+from collir.transforms.as_run import as_run
+from collir.transforms.stages.tasks import outline_tasks
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def own_links(collective: Collective) -> dict[str, float]:
     return links_of(collective.mesh, collective.axes)
 
 
-class Sent(Valued):
+class CollectiveFormula(Valued):
     """The seconds of a collective, of its bytes and the numbers of its mesh."""
 
     collective: Collective
@@ -96,7 +96,7 @@ class Sent(Valued):
 
 
 @cache
-def sent_by(collective: Collective, model: CostModel) -> type[Sent]:
+def sent_by(collective: Collective, model: CostModel) -> type[CollectiveFormula]:
     """Return the function from the bytes of a collective and the numbers of its mesh to seconds."""
     axes, links = len(collective.mesh.sub_axes), tuple(own_links(collective).values())
 
@@ -124,7 +124,7 @@ def sent_by(collective: Collective, model: CostModel) -> type[Sent]:
         own = [priced(new, model, x)[1] if new else 0.0 for x in sizes.tolist()]
         return np.array(own)[np.searchsorted(sizes, size)]
 
-    function = new_function(Sent, values=values)
+    function = new_function(CollectiveFormula, values=values)
     function.collective, function.model = collective, model
     return function
 

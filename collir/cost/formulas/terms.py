@@ -10,7 +10,7 @@ import sympy
 from collir.cost.formulas.functions import Expr, Larger, Valued, symbol
 from collir.cost.formulas.levels import seconds_near
 from collir.cost.formulas.makespan import Makespan
-from collir.cost.formulas.sent import Sent
+from collir.cost.formulas.sent import CollectiveFormula
 
 Values = Mapping[str, float]
 """Values of parameters and axes by name."""
@@ -45,7 +45,7 @@ def in_regime(expr: Expr, values: Values) -> Expr:
     if isinstance(expr, Larger):
         largest = max(expr.args, key=lambda x: value_of(x, values))
         return in_regime(largest, values)
-    if isinstance(expr, Sent):
+    if isinstance(expr, CollectiveFormula):
         return seconds_near(expr, [value_of(x, values) for x in expr.args])
     if isinstance(expr, Makespan):
         chain = type(expr).chain(*(value_of(x, values) for x in expr.args))

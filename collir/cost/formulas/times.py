@@ -17,7 +17,7 @@ from collir.cost.formulas.functions import (
 )
 from collir.cost.programs.compute import compute_seconds
 from collir.cost.programs.local_steps import Arithmetic, LocalStep, local_times
-from collir.cost.programs.products import Product
+from collir.cost.programs.products import MatrixProducts
 from collir.machine import Device, Efficiency, Execution, Machine
 
 
@@ -40,8 +40,8 @@ def local_seconds(local: LocalStep, machine: Machine, kinds: Sequence[str] = ())
     return sympy.sympify(local_times(step, device, arithmetic).total(_larger))
 
 
-def _expressions(of: Product) -> Product:
-    return Product(*map(expression, (of.count, of.rows, of.columns, of.length)))
+def _expressions(of: MatrixProducts) -> MatrixProducts:
+    return MatrixProducts(*map(expression, (of.count, of.rows, of.columns, of.length)))
 
 
 def _bandwidth(execution: Execution, size: Expr, memory: float | None) -> Expr | float | None:
@@ -62,7 +62,7 @@ def _operations(count: Expr, dtype: str, device: Device) -> Expr:
     return count / symbol(rate_name(dtype))
 
 
-def _slowdown(product: Product, on: Efficiency) -> Expr | float:
+def _slowdown(product: MatrixProducts, on: Efficiency) -> Expr | float:
     if on.tile is None and on.unaligned == 1:
         return 1.0
     return slowdown_on(on)(product.count, product.rows, product.columns, product.length)

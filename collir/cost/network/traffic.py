@@ -325,7 +325,7 @@ def check_listed(ranks: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Listed(Traffic):
+class ListedMessages(Traffic):
     """Listed messages: from rank ``sources[i]`` of the group to ``targets[i]``, of size
     ``sizes[i]``, or 1 if ``sizes`` is None.
 
@@ -450,7 +450,7 @@ def traffic_of(pattern: Pattern, group: Group, counts: Counts | None = None) -> 
 
 def listed_traffic(
     pattern: Pattern, group: Group, counts: Counts | None = None, root: int = 0
-) -> Listed:
+) -> ListedMessages:
     """Return the messages of a pattern one by one; see ``traffic_of``.
 
     Args:
@@ -464,10 +464,12 @@ def listed_traffic(
 
 def listed_messages(
     sources: Ranks, targets: Ranks, sizes: Ranks | None, group: Group, root: int
-) -> Listed:
+) -> ListedMessages:
     """Return messages whose largest size is 1 message, for ranks that are counted from a root."""
     ends = (sources + root) % group.size, (targets + root) % group.size
-    return Listed(*ends, None if sizes is None else sizes / max(int(sizes.max(initial=0)), 1))
+    return ListedMessages(
+        *ends, None if sizes is None else sizes / max(int(sizes.max(initial=0)), 1)
+    )
 
 
 def next_pairs(group: Group, level: int) -> Pairs:

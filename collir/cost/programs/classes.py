@@ -69,7 +69,7 @@ class Sites:
 
 
 @dataclass(frozen=True)
-class Instance:
+class StepInstance:
     """A step, as some classes run it together.
 
     Attributes:
@@ -109,7 +109,7 @@ class Lookup:
     """The class of each device, without the program that tells classes apart.
 
     Attributes:
-        places, sets, children: see ``Classes``.
+        places, sets, children: see ``DeviceClasses``.
     """
 
     mesh: Mesh
@@ -128,7 +128,7 @@ class Lookup:
         raise AssertionError(f"device {rank} is in no class")
 
 
-class Classes:
+class DeviceClasses:
     """The classes of devices of a program.
 
     Attributes:
@@ -279,9 +279,9 @@ class Classes:
         first = {n: children.members[self.sets[n]][0] for n in classes}
         return [n for n in classes if not any(children.coordinate(first[n], a) for a in roots)]
 
-    def instances(self, ops: Iterable[Operation]) -> list[Instance]:
+    def instances(self, ops: Iterable[Operation]) -> list[StepInstance]:
         """Return the steps that are more than views, as classes run them, in order."""
-        instances: list[Instance] = []
+        instances: list[StepInstance] = []
         numbers_of: list[list[int]] = []
         for step, predecessors in steps_of(ops, self.mesh):
             before = [number for earlier in predecessors for number in numbers_of[earlier]]
@@ -292,7 +292,7 @@ class Classes:
                 instances.append(self._instance(step, on, tuple(after)))
         return instances
 
-    def instances_of(self, op: DistOp | CallOp) -> list[Instance]:
+    def instances_of(self, op: DistOp | CallOp) -> list[StepInstance]:
         """Return a step, or a call of a function that names no places, as classes run it."""
         if isinstance(op, DistOp):
             return [self._instance(op, on, ()) for on in self._groups(op)]
@@ -328,9 +328,9 @@ class Classes:
         on = {number for result in loop.results for number in self.holding(dist_type(result))}
         return on.union(*(group for op in inner for group in self._groups(op)))
 
-    def _instance(self, step: Step, on: tuple[int, ...], after: tuple[int, ...]) -> Instance:
+    def _instance(self, step: Step, on: tuple[int, ...], after: tuple[int, ...]) -> StepInstance:
         if not self._told_apart or isinstance(step, NestedOp):
-            return Instance(step, on, after, self.place, kinds=self.kinds_of(on))
+            return StepInstance(step, on, after, self.place, kinds=self.kinds_of(on))
         source, target = _ends_of(step)
         over = _coupled(step, source, target)
         return self._located(step, on, over, _ends(source, target, over), after)
@@ -342,14 +342,14 @@ class Classes:
         over: Sequence[str],
         ends: Sequence[Mapping[str, int]],
         after: tuple[int, ...] = (),
-    ) -> Instance:
+    ) -> StepInstance:
         """Return a step of classes that are coupled along sub-axes, with the ports that it uses."""
         if not self._told_apart:
-            return Instance(step, on, after, self.place, kinds=self.kinds_of(on))
+            return StepInstance(step, on, after, self.place, kinds=self.kinds_of(on))
         key = on, tuple(over), tuple(tuple(end.items()) for end in ends)
         if (site := self._sites.get(key)) is None:
             site = self._sites[key] = self._site(on, over, ends)
-        return Instance(step, on, after, *site)
+        return StepInstance(step, on, after, *site)
 
     def _site(
         self, on: tuple[int, ...], over: Sequence[str], ends: Sequence[Mapping[str, int]]
@@ -445,7 +445,7 @@ def classes_of(
     by_kind: bool = False,
     arguments: Sequence[DistType] = (),
     place: Place = (),
-) -> Classes:
+) -> DeviceClasses:
     """Return the classes of a program, by the steps in its loops too.
 
     Args:
@@ -456,7 +456,9 @@ def classes_of(
     Raises:
         CostError: kinds are to be told apart, and the mesh is not placed on levels.
     """
-    return Classes(mesh, [op for op in ops if isinstance(op, Step)], by_kind, arguments, place)
+    return DeviceClasses(
+        mesh, [op for op in ops if isinstance(op, Step)], by_kind, arguments, place
+    )
 
 
 def _ends_of(step: DistOp) -> tuple[DistType, DistType]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from collir.algorithms.patterns import Shift
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.permutation import pattern_of
-from collir.cost.network.traffic import Listed
+from collir.cost.network.traffic import ListedMessages
 from collir.layout import Mesh, Place
 
 Peers = Mapping[int, Sequence[int]]
@@ -59,7 +59,7 @@ def peers(collective: Collective) -> tuple[Peers, Peers]:
         count = collective.ranks
         pairs = [(n, (n + pattern.distance) % count) for n in range(count)]
     else:
-        assert isinstance(pattern, Listed)
+        assert isinstance(pattern, ListedMessages)
         pairs = [(int(a), int(b)) for a, b in zip(pattern.sources, pattern.targets, strict=True)]
     targets: dict[int, list[int]] = {}
     sources: dict[int, list[int]] = {}

@@ -32,7 +32,7 @@ from collir.layout.structure import REPEATED, Structure
 
 
 @dataclass(frozen=True)
-class Kernels:
+class FusedKernels:
     """The kernels of a block that have several operations.
 
     Attributes:
@@ -88,7 +88,7 @@ def runs_compiled(block: Block) -> bool:
     return any(isinstance(op, DistOp) and op.kind.structure for op in block.walk())
 
 
-def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> Kernels:
+def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> FusedKernels:
     """Return the kernels of several operations in a program that a compiler runs.
 
     Args:
@@ -98,7 +98,7 @@ def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> K
     if mesh is None and block.first_op is not None:
         mesh = mesh_of(block.first_op)
     if mesh is None:
-        return Kernels()
+        return FusedKernels()
     ops = list(block.ops)
     between = [not isinstance(op, DistOp) or not op.kind.local or op.kind.fixed for op in ops]
     run = dict(zip(ops, accumulate(map(int, between)), strict=True))
@@ -135,7 +135,7 @@ def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> K
         last |= dict.fromkeys(before, end)
         own = {*before, end}
         written.update(op.result for op in before if any(u not in own for u in _users(op.result)))
-    return Kernels(last, together, made, frozenset(written), masked)
+    return FusedKernels(last, together, made, frozenset(written), masked)
 
 
 def _named_kernels(ops: Iterable[Operation]) -> list[list[DistOp]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from collir.cost.collectives.phases import Phase
 from collir.cost.model import StepCost
 from collir.cost.programs.compute import compute_seconds
-from collir.cost.programs.products import Product, slowdown
+from collir.cost.programs.products import MatrixProducts, slowdown
 from collir.machine import Device, Efficiency, Execution
 
 COPY = "copy"
@@ -55,12 +55,12 @@ class LocalStep:
     work: tuple[tuple[str, float], ...] = ()
     maps: bool = False
     launched: bool = True
-    product: Product | None = None
+    product: MatrixProducts | None = None
     inside: tuple[str, ...] = ()
     elements: tuple[tuple[str, str, float], ...] = ()
     reach: float = 0.0
     arrays: int = 0
-    inner: tuple[tuple[str, float, Product], ...] = ()
+    inner: tuple[tuple[str, float, MatrixProducts], ...] = ()
     counted: tuple[tuple[str, float], ...] = ()
 
     def scaled(self, factor: float) -> "LocalStep":
@@ -119,7 +119,7 @@ class Arithmetic:
     larger: Callable[[float, float], float] = max
     bandwidth: Callable[[Execution, float, float | None], float | None] = Execution.bandwidth
     operations: Callable[[float, str, Device], float] = compute_seconds
-    slowdown: Callable[[Product, Efficiency], float] = slowdown
+    slowdown: Callable[[MatrixProducts, Efficiency], float] = slowdown
 
 
 NUMBERS = Arithmetic()

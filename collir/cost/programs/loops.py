@@ -34,7 +34,7 @@ Node = StepTask | Repeated
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedTask:
     """A task in the list that is simulated.
 
     Attributes:
@@ -115,7 +115,7 @@ class TaskList:
 
     def __init__(self, nodes: Sequence[Node], counts: Mapping[int, int]):
         self.counts = counts
-        self.placed: list[Placed] = []
+        self.placed: list[PlacedTask] = []
         self.loops: dict[int, ListedLoop] = {}
         self._unwaited: dict[int, list[int]] = {}
         self._add_all(nodes, (), ())
@@ -149,7 +149,7 @@ class TaskList:
         if not task.waited:
             for device_class in task.on:
                 self._unwaited.setdefault(device_class, []).append(number)
-        self.placed.append(Placed(task, path, iterations))
+        self.placed.append(PlacedTask(task, path, iterations))
 
     def _add_loop(
         self, loop: Repeated, path: tuple[int, ...], iterations: tuple[int, ...], count: int

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from collir.cost.programs.kernels import Kernels
+from collir.cost.programs.kernels import FusedKernels
 from collir.cost.programs.schedule import TimeSpan
 from collir.dialects.nested import RepeatOp
 from collir.ir.buffers import BufferPlan, copied_results
@@ -20,7 +20,7 @@ AT_END = -1
 """Stands for a step: the time when all steps have ended."""
 
 
-class Use(StrEnum):
+class BufferUse(StrEnum):
     """The use of a buffer: the role of a value in it, or its part in the function."""
 
     PARAMETERS = "parameters"
@@ -33,17 +33,17 @@ class Use(StrEnum):
 
 
 _OF_ROLES = {
-    Role.PARAMETER: Use.PARAMETERS,
-    Role.GRADIENT: Use.GRADIENTS,
-    Role.STATE: Use.STATE,
-    Role.ACTIVATION: Use.ACTIVATIONS,
+    Role.PARAMETER: BufferUse.PARAMETERS,
+    Role.GRADIENT: BufferUse.GRADIENTS,
+    Role.STATE: BufferUse.STATE,
+    Role.ACTIVATION: BufferUse.ACTIVATIONS,
 }
 
 
-def use_of(value: SSAValue) -> Use:
+def use_of(value: SSAValue) -> BufferUse:
     """Return the use of memory for a value by its role alone."""
     role = role_of(value)
-    return _OF_ROLES[role] if role else Use.TEMPORARIES
+    return _OF_ROLES[role] if role else BufferUse.TEMPORARIES
 
 
 BY_ROLE = frozenset(_OF_ROLES.values())
@@ -67,7 +67,7 @@ class Buffer:
     size: float
     first: int | None
     until: tuple[int, ...] | None
-    use: Use = Use.TEMPORARIES
+    use: BufferUse = BufferUse.TEMPORARIES
     over: tuple[int, ...] | None = None
     of_loop: bool = False
 
@@ -80,9 +80,9 @@ class Buffer:
 def buffers_of(
     function: FuncOp,
     where: BufferPlan,
-    uses: Mapping[SSAValue, Use],
+    uses: Mapping[SSAValue, BufferUse],
     replaced: Mapping[SSAValue, SSAValue],
-    kernels: Kernels,
+    kernels: FusedKernels,
     number_of: Mapping[Operation, int],
     is_held: Callable[[SSAValue], bool],
     bytes_of: Callable[[SSAValue], int],
@@ -105,9 +105,9 @@ def buffers_of(
             those that the first one carries on.
     """
     for argument in filter(is_held, function.args):
-        yield Buffer(bytes_of(argument), None, None, uses.get(argument, Use.INPUTS))
+        yield Buffer(bytes_of(argument), None, None, uses.get(argument, BufferUse.INPUTS))
     for value in filter(is_held, copied_results(where)):
-        use = uses.get(where.buffer(value), Use.RESULTS)
+        use = uses.get(where.buffer(value), BufferUse.RESULTS)
         yield Buffer(bytes_of(value), AT_END, None, use)
     kept = {where.buffer(value) for value in where.returned}
     written: dict[SSAValue, int] = {}
@@ -124,7 +124,7 @@ def buffers_of(
             if kernels.is_inside(value):
                 continue
             until = None if value in kept else (first, *read.get(value, ()))
-            use = uses.get(value, Use.RESULTS if value in kept else Use.TEMPORARIES)
+            use = uses.get(value, BufferUse.RESULTS if value in kept else BufferUse.TEMPORARIES)
             over = None
             if (argument := replaced.get(value)) is not None:
                 writer = value.owner
@@ -134,7 +134,7 @@ def buffers_of(
             yield Buffer(bytes_of(value), first, until, use, over)
 
 
-def uses_of(function: FuncOp, where: BufferPlan) -> dict[SSAValue, Use]:
+def uses_of(function: FuncOp, where: BufferPlan) -> dict[SSAValue, BufferUse]:
     """Return the uses of the buffers in which there are values with a role.
 
     If values in one buffer have several roles, it is that of the first of them in ``Role``.
@@ -196,13 +196,13 @@ class Peak:
     size: float = 0.0
     time: float = 0.0
     step: int | None = None
-    uses: Mapping[Use, float] = field(default_factory=dict[Use, float])
+    uses: Mapping[BufferUse, float] = field(default_factory=dict[BufferUse, float])
 
 
 def peak_of(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> Peak:
     """Return the first peak of the memory of a device."""
     peak, held = Peak(), 0.0
-    uses: dict[Use, float] = {}
+    uses: dict[BufferUse, float] = {}
     for (time, step, _), size, use in _changes(buffers, spans):
         held += size
         uses[use] = uses.get(use, 0.0) + size
@@ -212,7 +212,7 @@ def peak_of(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> Peak:
     return peak
 
 
-_Change = tuple[tuple[float, int, bool], float, Use]
+_Change = tuple[tuple[float, int, bool], float, BufferUse]
 """The time of a change, with the step and whether it ends; the bytes; what they are for."""
 
 
@@ -269,10 +269,10 @@ def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tup
 
 def uses_over_time(
     buffers: Iterable[Buffer], spans: Sequence[TimeSpan]
-) -> list[tuple[float, dict[Use, float]]]:
+) -> list[tuple[float, dict[BufferUse, float]]]:
     """Return what a device holds from each time on for each use; see ``memory_use``."""
-    series: list[tuple[float, dict[Use, float]]] = []
-    uses: dict[Use, float] = {}
+    series: list[tuple[float, dict[BufferUse, float]]] = []
+    uses: dict[BufferUse, float] = {}
     for time, group in groupby(_changes(buffers, spans), key=lambda change: change[0][0]):
         before = sum(uses.values())
         most = dict(uses)

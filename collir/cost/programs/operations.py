@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from xdsl.ir import SSAValue
 
 from collir.cost.programs.compute import step_seconds
-from collir.cost.programs.kernels import Kernels
+from collir.cost.programs.kernels import FusedKernels
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.masks import ALL, Seen, part_of
-from collir.cost.programs.products import Product, disordered, product_of
+from collir.cost.programs.products import MatrixProducts, disordered, product_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -30,7 +30,7 @@ def local_step(
     where: BufferPlan | None = None,
     kinds: Sequence[str] = (),
     bytes_of: Callable[[SSAValue], int] | None = None,
-    kernels: Kernels | None = None,
+    kernels: FusedKernels | None = None,
 ) -> LocalStep:
     """Return an operation that sends nothing as a local step, with those that run in its kernel.
 
@@ -101,7 +101,7 @@ def computed(
 
 def _fused(
     op: DistOp,
-    kernels: Kernels,
+    kernels: FusedKernels,
     where: BufferPlan,
     bytes_of: Callable[[SSAValue], int],
     largest: Callable[[SSAValue], int],
@@ -113,7 +113,7 @@ def _fused(
         place = where.owner[value], where.offset[value]
         read[place] = max(read.get(place, 0), bytes_of(value))
     work: dict[str, list[float]] = {}
-    inner: list[tuple[str, float, Product]] = []
+    inner: list[tuple[str, float, MatrixProducts]] = []
     counted: dict[str, list[float]] = {}
     elements: list[tuple[str, str, float]] = []
     for part in kernels.of(op):

@@ -21,7 +21,7 @@ from collir.layout.pipelines.timing import Orders
 Amounts = NDArray[np.float64]
 
 
-class Kept(NamedTuple):
+class KeptActivations(NamedTuple):
     """The activations that a chunk keeps of one microbatch, in bytes (or microbatches).
 
     Attributes:
@@ -70,7 +70,7 @@ class PipelineRun:
         )
 
     def held(
-        self, place: int, kept: Mapping[int, Kept] | None = None
+        self, place: int, kept: Mapping[int, KeptActivations] | None = None
     ) -> tuple[NDArray[np.float64], Amounts]:
         """Return when the activations at a place change, and what is kept from then on.
 
@@ -82,7 +82,7 @@ class PipelineRun:
         times = np.column_stack((self.starts[place], self.ends[place])).ravel()
         return times, held_activations(self.schedule.orders, place, kept)
 
-    def peak(self, place: int, kept: Mapping[int, Kept] | None = None) -> float:
+    def peak(self, place: int, kept: Mapping[int, KeptActivations] | None = None) -> float:
         """Return the most that a place keeps at a time; see ``held``."""
         return float(held_activations(self.schedule.orders, place, kept).max(initial=0.0))
 
@@ -107,7 +107,9 @@ def run_pipeline(
     return PipelineRun(schedule, timing.starts, timing.ends)
 
 
-def held_activations(orders: Orders, place: int, kept: Mapping[int, Kept] | None = None) -> Amounts:
+def held_activations(
+    orders: Orders, place: int, kept: Mapping[int, KeptActivations] | None = None
+) -> Amounts:
     """Return what a place keeps from the start and from the end of each of its tasks on."""
     order = orders[place]
     changes = kept_changes({task[:2] for task in order}, kept or {})
@@ -115,12 +117,12 @@ def held_activations(orders: Orders, place: int, kept: Mapping[int, Kept] | None
 
 
 def kept_changes(
-    parts: Collection[Part], kept: Mapping[int, Kept]
+    parts: Collection[Part], kept: Mapping[int, KeptActivations]
 ) -> dict[Part, tuple[float, float]]:
     """Return by how much each part changes what its place keeps, at its start and at its end."""
     changes = dict.fromkeys(parts, (0.0, 0.0))
     for chunk in {chunk for _, chunk in parts}:
-        until_backward, until_weights = kept.get(chunk, Kept())
+        until_backward, until_weights = kept.get(chunk, KeptActivations())
         phases = [kind for kind in "FBW" if (kind, chunk) in parts]
         levels = [until_backward, until_weights] if phases[1:] == ["B", "W"] else [until_backward]
         if phases[0] == "F":

@@ -36,7 +36,7 @@ _PARTS = np.array([1, 2, 4, 8, 16, 32, 64])
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProducts:
     """Some products of matrices of equal sizes: their number, and the sizes of each."""
 
     count: int
@@ -50,7 +50,7 @@ class Product:
         return not (self.rows % ALIGNED or self.columns % ALIGNED or self.length % ALIGNED)
 
 
-def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
+def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> MatrixProducts | None:
     """Return the products that a device computes for an operation with two operands.
 
     The indices of both operands and the result count products, the others of the result are rows or
@@ -80,7 +80,7 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
         chosen = math.ceil(numbers[cut] * sizes[group] / without_formula(structure.sizes[group]))
         numbers[0] = max(1, min(sizes[group], chosen))
         numbers[cut] = math.ceil(chosen / numbers[0])
-    product = Product(*numbers)
+    product = MatrixProducts(*numbers)
     return None if product.rows == product.columns == 1 else product
 
 
@@ -123,7 +123,7 @@ def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
             yield without_formula(math.prod(shape))
 
 
-def slowdown(product: Product, efficiency: Efficiency) -> float:
+def slowdown(product: MatrixProducts, efficiency: Efficiency) -> float:
     """Return the time of products divided by that at the full rate: 1 for aligned products on
     devices without tiles."""
     aligned = 1.0 if product.is_aligned else efficiency.unaligned
@@ -133,7 +133,7 @@ def slowdown(product: Product, efficiency: Efficiency) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _tiled(product: Product, full: tuple[int, int], units: int, depth: int) -> float:
+def _tiled(product: MatrixProducts, full: tuple[int, int], units: int, depth: int) -> float:
     sides = product.count, product.rows, product.columns, product.length
     count, rows, columns, length = (np.asarray(float(side)) for side in sides)
     return float(tiled_slowdowns(count, rows, columns, length, full, units, depth))

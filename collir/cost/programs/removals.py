@@ -12,7 +12,7 @@ first."""
 
 
 @dataclass(frozen=True)
-class Sent:
+class RemovableCollective:
     """A collective of a function.
 
     Attributes:
@@ -29,12 +29,12 @@ class Sent:
         return self.times * self.step.task.time
 
 
-def collectives(simulation: Simulation) -> list[Sent]:
+def collectives(simulation: Simulation) -> list[RemovableCollective]:
     """Return the collectives of a function and of its loops that send, in order."""
     return [*_collectives(simulation, (), 1)]
 
 
-def _collectives(simulation: Simulation, path: Path, times: int) -> Iterator[Sent]:
+def _collectives(simulation: Simulation, path: Path, times: int) -> Iterator[RemovableCollective]:
     for number, step in enumerate(simulation.program):
         here = (*path, number)
         if step.loop:
@@ -42,7 +42,7 @@ def _collectives(simulation: Simulation, path: Path, times: int) -> Iterator[Sen
         elif step.pipelined:
             yield from _collectives(step.pipelined.body, here, times)
         elif step.sent and not copied_bytes(step.sent):
-            yield Sent(here, step, times)
+            yield RemovableCollective(here, step, times)
 
 
 def time_without(simulation: Simulation, *paths: Path) -> float:

@@ -18,7 +18,7 @@ FIRST_TRY, _LAST_TRY = 8, 512
 
 
 @dataclass(frozen=True)
-class Cut:
+class SkippedIterations:
     """Iterations that are left out of a simulation.
 
     Attributes:
@@ -36,7 +36,7 @@ class Cut:
 
 def recurring_iterations(
     nodes: Sequence[Node], counts: Mapping[int, int], place: int, times: int
-) -> Cut | None:
+) -> SkippedIterations | None:
     """Return the iterations of a loop to leave out; None if none recur."""
     count = FIRST_TRY
     while count < times and count <= _LAST_TRY:
@@ -55,7 +55,11 @@ def recurring_iterations(
             period = done - before
             least = max(done, begun + 1)
             periods = (times - least) // period
-            return Cut(place, done, periods * period, periods * seconds) if periods > 0 else None
+            return (
+                SkippedIterations(place, done, periods * period, periods * seconds)
+                if periods > 0
+                else None
+            )
         count *= 4
     return None
 

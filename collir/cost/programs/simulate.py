@@ -17,15 +17,15 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.cost.model import CostModel, StepCost
 from collir.cost.network.group import CostError
-from collir.cost.programs.classes import Classes, Instance, classes_of
+from collir.cost.programs.classes import DeviceClasses, StepInstance, classes_of
 from collir.cost.programs.collectives import op_cost, stream_of
-from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
+from collir.cost.programs.kernels import FusedKernels, kernels_of, runs_compiled
 from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.local_steps import CALL, COPY, SLICE, LocalStep, local_phases, sent_phases
 from collir.cost.programs.loops import TooManyError
 from collir.cost.programs.memory import (
     Buffer,
-    Use,
+    BufferUse,
     buffers_of,
     replaced_arguments,
     use_of,
@@ -34,7 +34,7 @@ from collir.cost.programs.memory import (
 from collir.cost.programs.operations import local_step
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import LoopStep, SimulatedStep, Simulation
-from collir.cost.programs.tasks import Listed, Lister
+from collir.cost.programs.tasks import ListedPipeline, Lister
 from collir.dialects.machine import function_of, mesh_of, meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp, is_collective
@@ -42,13 +42,13 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
 from collir.ir.diagnostics import DiagnosticError, Position
 from collir.ir.functions import check_programs, functions_of, task_names
-from collir.ir.loops import as_function
 from collir.ir.parameters import parameters_of
 from collir.ir.pipelines import Pipeline
 from collir.ir.retyping import function_at
-from collir.ir.rotation import as_run
 from collir.layout import Mesh
 from collir.layout.sizes import as_number
+from collir.transforms.as_run import as_run
+from collir.transforms.loops.bodies import as_function
 
 
 def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulation]:
@@ -76,7 +76,7 @@ def functions_that_run(module: ModuleOp) -> list[FuncOp]:
     return functions
 
 
-def _classes_of_function(function: FuncOp) -> Classes:
+def _classes_of_function(function: FuncOp) -> DeviceClasses:
     """Return the classes of devices that the simulation of a function tells apart.
 
     Raises:
@@ -131,7 +131,7 @@ def _with_call(simulation: Simulation, function: FuncOp) -> Simulation:
 def _simulated(
     function: FuncOp,
     model: CostModel,
-    classes: Classes,
+    classes: DeviceClasses,
     compiled: bool,
     known: TaskSimulations | None = None,
 ) -> Simulation:
@@ -144,7 +144,7 @@ def _simulated(
     mesh, where = mesh_of(function), plan_buffers(function)
     device = mesh.machine.slowest
     apart = device is not None and device.execution.maps
-    kernels = kernels_of(function.body.block, apart) if compiled else Kernels()
+    kernels = kernels_of(function.body.block, apart) if compiled else FusedKernels()
     steps: list[SimulatedStep] = []
     number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
     inside: list[list[Buffer]] = [[] for _ in classes.places]  # of loops
@@ -209,17 +209,17 @@ def _simulated(
 
 def _pipeline(
     op: RepeatOp,
-    instance: Instance,
+    instance: StepInstance,
     model: CostModel,
     before: int,
     where: BufferPlan,
-    classes: Classes,
+    classes: DeviceClasses,
     known: TaskSimulations,
-) -> Listed:
+) -> ListedPipeline:
     """Return the tasks and sends of a loop with a schedule."""
     mesh = mesh_of(op)
 
-    def simulated(task: CallOp, at: Instance) -> Simulation:
+    def simulated(task: CallOp, at: StepInstance) -> Simulation:
         callee, caller = task.function(), function_of(task)
         assert callee is not None and caller is not None
         key = callee, task.bindings
@@ -231,7 +231,7 @@ def _pipeline(
                 known[key] = _simulated(function, model, alone, compiled)
         return known[key]
 
-    def sent(send: DistOp, at: Instance) -> SimulatedStep:
+    def sent(send: DistOp, at: StepInstance) -> SimulatedStep:
         does = op_cost(send, seen_by(mesh, at.kinds), model, at.place)
         phases = at.located(sent_phases(does))
         task = StepTask(phases, stream_of(does.collective), on=at.on)
@@ -245,11 +245,11 @@ def _pipeline(
 def _step(
     op: DistOp,
     model: CostModel,
-    instance: Instance,
+    instance: StepInstance,
     after: tuple[int, ...],
     where: BufferPlan,
-    classes: Classes,
-    kernels: Kernels,
+    classes: DeviceClasses,
+    kernels: FusedKernels,
     known: dict[tuple[Operation, tuple[str, ...]], LocalStep],
 ) -> SimulatedStep:
     """Return an operation as a step, behind those that it needs.
@@ -277,8 +277,8 @@ def _step(
 
 
 def _with_kernels(
-    instances: Sequence[Instance], kernels: Kernels, steps: Sequence[SimulatedStep]
-) -> Iterator[tuple[Instance, tuple[int, ...]]]:
+    instances: Sequence[StepInstance], kernels: FusedKernels, steps: Sequence[SimulatedStep]
+) -> Iterator[tuple[StepInstance, tuple[int, ...]]]:
     """Yield the instances that run as steps of their own, each with the numbers of those that it
     needs: of an operation that is a part of a kernel, those that the kernel needs.
 
@@ -316,7 +316,7 @@ def _packing(
     step: SimulatedStep,
     number: int,
     where: BufferPlan,
-    classes: Classes,
+    classes: DeviceClasses,
     device_class: int,
 ) -> Iterator[Buffer]:
     """Yield the buffer for the blocks of a collective that do not lie one behind the other, which a
@@ -342,12 +342,12 @@ def _packing(
         yield Buffer(more, number, (number,))
 
 
-def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:
+def _is_held(classes: DeviceClasses, device_class: int, value: SSAValue) -> bool:
     return device_class in classes.holding(dist_type(value))
 
 
 def _copies(
-    where: BufferPlan, mesh: Mesh, classes: Classes, before: Sequence[SimulatedStep]
+    where: BufferPlan, mesh: Mesh, classes: DeviceClasses, before: Sequence[SimulatedStep]
 ) -> list[SimulatedStep]:
     """Return the copies at the end, of results that lie in other buffers, on each class.
 
@@ -379,12 +379,12 @@ def _copies(
 def _loop(
     op: RepeatOp,
     model: CostModel,
-    instance: Instance,
+    instance: StepInstance,
     before: int,
     where: BufferPlan,
-    classes: Classes,
+    classes: DeviceClasses,
     compiled: bool,
-) -> tuple[SimulatedStep, list[dict[Use, float]]]:
+) -> tuple[SimulatedStep, list[dict[BufferUse, float]]]:
     """Return a loop as a step, and the bytes that a device of each class needs throughout it.
 
     Each carry is in one of two buffers while it is computed from the other. A loop that one class
@@ -406,9 +406,9 @@ def _loop(
     phases, after = (loop.phases, tuple(range(before))) if alone else ((), ())
     task = StepTask(phases, len(mesh.machine.levels), after, on=instance.on)
     step = SimulatedStep(where.names[op.results[0]], loop, task, line=_line(op))
-    needed: list[dict[Use, float]] = []
+    needed: list[dict[BufferUse, float]] = []
     for number in instance.on:
-        uses: dict[Use, float] = {}
+        uses: dict[BufferUse, float] = {}
         for result, start, spare in zip(op.results, op.carried, where.spares(op), strict=False):
             x = dist_type(start)
             if spare is None and op.times > 1 and number in classes.holding(x):
@@ -418,7 +418,7 @@ def _loop(
     return step, needed
 
 
-def _with_slices(simulation: Simulation, loop: RepeatOp, classes: Classes) -> Simulation:
+def _with_slices(simulation: Simulation, loop: RepeatOp, classes: DeviceClasses) -> Simulation:
     """Return the simulation of an iteration with the copies that software makes: of slices that
     products read, and of products that are stacked. Maps read and write them in place."""
     mesh, carries = simulation.mesh, len(loop.carried)

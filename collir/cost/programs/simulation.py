@@ -23,13 +23,13 @@ from collir.cost.programs.local_steps import (
     local_phases,
     sent_phases,
 )
-from collir.cost.programs.loops import Bound, Node, Placed, Repeated, least_time
+from collir.cost.programs.loops import Bound, Node, PlacedTask, Repeated, least_time
 from collir.cost.programs.memory import (
     AT_END,
     BY_ROLE,
     Buffer,
+    BufferUse,
     Peak,
-    Use,
     memory_use,
     most_held,
     peak_of,
@@ -371,7 +371,7 @@ class Simulation:
         return self._memory_uses[device_class]
 
     @property
-    def memory_by_use(self) -> list[tuple[float, dict[Use, float]]]:
+    def memory_by_use(self) -> list[tuple[float, dict[BufferUse, float]]]:
         """The bytes of each use, from each time on, on a device of the class that holds most."""
         return uses_over_time(self.buffers[self.peaks.index(self.peak)], self.spans)
 
@@ -494,7 +494,7 @@ def nodes_of(program: Sequence[SimulatedStep]) -> list[Node]:
     ]
 
 
-def step_at(program: Sequence[SimulatedStep], placed: Placed) -> SimulatedStep:
+def step_at(program: Sequence[SimulatedStep], placed: PlacedTask) -> SimulatedStep:
     """Return the step of a task; where a loop begins and iterations end, one that does nothing."""
     step = program[placed.path[0]]
     for place in placed.path[1:]:
@@ -512,7 +512,7 @@ def bounds_of(program: Sequence[SimulatedStep]) -> list[Bound]:
 class _LaidOut:
     """The numbers of the tasks of one class in a list with the iterations of loops."""
 
-    def __init__(self, placed: Sequence[Placed], device_class: int):
+    def __init__(self, placed: Sequence[PlacedTask], device_class: int):
         self.device_class = device_class
         self.first: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         self.last: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}

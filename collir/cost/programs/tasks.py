@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from collir.cost.programs.classes import Classes, Instance
-from collir.cost.programs.memory import Buffer, Use, use_of
+from collir.cost.programs.classes import DeviceClasses, StepInstance
+from collir.cost.programs.memory import Buffer, BufferUse, use_of
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import SimulatedStep, Simulation, TaskStep
 from collir.dialects.nested import CallOp
@@ -23,7 +23,7 @@ from collir.layout.pipelines.schedule import program_order
 
 
 @dataclass(eq=False)
-class Listed:
+class ListedPipeline:
     """The steps of a pipeline in a program.
 
     Attributes:
@@ -44,12 +44,12 @@ class Lister:
     def __init__(
         self,
         pipeline: Pipeline,
-        instance: Instance,
+        instance: StepInstance,
         before: int,
         name: str,
-        classes: Classes,
-        simulated: Callable[[CallOp, Instance], Simulation],
-        sent: Callable[[DistOp, Instance], SimulatedStep],
+        classes: DeviceClasses,
+        simulated: Callable[[CallOp, StepInstance], Simulation],
+        sent: Callable[[DistOp, StepInstance], SimulatedStep],
     ):
         """Prepare the list.
 
@@ -73,11 +73,11 @@ class Lister:
         self.made: list[dict[SSAValue, int]] = [{} for _ in range(loop.times)]
         self.latest: dict[SSAValue, int] = {}
         self.read: list[dict[SSAValue, list[int]]] = [{} for _ in range(loop.times)]
-        self.held: dict[SSAValue, list[tuple[int, int, Use]]] = {}
+        self.held: dict[SSAValue, list[tuple[int, int, BufferUse]]] = {}
         self.streams: dict[tuple[int, ...], int] = {}
-        self.listed = Listed()
+        self.listed = ListedPipeline()
 
-    def run(self) -> Listed:
+    def run(self) -> ListedPipeline:
         """Return the list."""
         pipeline = self.pipeline
         behind = {

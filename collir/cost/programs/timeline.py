@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from collir.cost.network.loads import Resource
-from collir.cost.programs.loops import ListedLoop, Node, Placed, Repeated, TaskList
-from collir.cost.programs.repetition import FIRST_TRY, Cut, recurring_iterations
+from collir.cost.programs.loops import ListedLoop, Node, PlacedTask, Repeated, TaskList
+from collir.cost.programs.repetition import FIRST_TRY, SkippedIterations, recurring_iterations
 from collir.cost.programs.schedule import Interval, Moment, StepTask, TimeSpan, schedule
 
 
@@ -20,7 +20,7 @@ class LeftOut:
         use: the part of each resource that they use on average.
     """
 
-    cut: Cut
+    cut: SkippedIterations
     start: float
     use: Mapping[Resource, float]
 
@@ -40,7 +40,7 @@ class Timeline:
         recorded: a function that returns ``intervals``, which few ask for.
     """
 
-    placed: Sequence[Placed]
+    placed: Sequence[PlacedTask]
     spans: Sequence[TimeSpan]
     simulated: Sequence[TimeSpan]
     cuts: Sequence[LeftOut]
@@ -80,7 +80,7 @@ def timeline(nodes: Sequence[Node]) -> Timeline:
     if not loops:
         return straight_timeline([node for node in nodes if isinstance(node, StepTask)])
     counts = {place: min(loop.times, FIRST_TRY) for place, loop in loops.items()}
-    cuts: list[Cut] = []
+    cuts: list[SkippedIterations] = []
     for place, loop in loops.items():
         counts[place] = loop.times
         if cut := recurring_iterations(nodes, counts, place, loop.times):
@@ -119,7 +119,7 @@ def busy_seconds(tasks: Iterable[StepTask]) -> dict[Resource, float]:
 class _Mark:
     """The time of a cut in the simulation of what is left, and the tasks that have started then."""
 
-    def __init__(self, cut: Cut, loop: ListedLoop):
+    def __init__(self, cut: SkippedIterations, loop: ListedLoop):
         self.cut, self.loop = cut, loop
         self.next, self.time = loop.first, math.inf
         self.started = frozenset[int]()
@@ -137,7 +137,9 @@ class _Mark:
                 return
 
 
-def _scheduled(listed: TaskList, cuts: Sequence[Cut], whole: tuple[int, ...]) -> Timeline:
+def _scheduled(
+    listed: TaskList, cuts: Sequence[SkippedIterations], whole: tuple[int, ...]
+) -> Timeline:
     """Return the schedule of a list of tasks, with the time of what is left out of it."""
     tasks = listed.tasks
     marks = [_Mark(cut, listed.loops[cut.place]) for cut in cuts]
@@ -151,7 +153,7 @@ def _scheduled(listed: TaskList, cuts: Sequence[Cut], whole: tuple[int, ...]) ->
     simulated = schedule(tasks, watch=intervals.append, at=at if marks else None)
     marks.sort(key=lambda mark: mark.time)
     spans: list[TimeSpan] = []
-    placed: list[Placed] = []
+    placed: list[PlacedTask] = []
     for number, (start, end) in enumerate(simulated):
         past = [mark for mark in marks if number not in mark.started]
         shift = math.fsum(mark.cut.seconds for mark in past)

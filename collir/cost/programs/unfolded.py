@@ -31,7 +31,7 @@ class UnfoldedError(Exception):
     """The ranks run more than ``MOST`` parts of steps."""
 
 
-class Role(Enum):
+class ActivityRole(Enum):
     """What a part of a step does."""
 
     LOCAL = auto()
@@ -41,7 +41,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True)
-class Part:
+class RankActivity:
     """A part of a step that a rank runs: a computation, a collective, or one side of its messages.
 
     Attributes:
@@ -53,7 +53,7 @@ class Part:
     """
 
     step: SimulatedStep
-    role: Role
+    role: ActivityRole
     does: StepCost | LocalStep
     serial: int
     seconds: float
@@ -93,11 +93,11 @@ class _Unfolding:
 
     def __init__(self, number: int, places: frozenset[Place], sides: _Sides):
         self.number, self.places, self.sides = number, places, sides
-        self.parts: list[Part] = []
+        self.parts: list[RankActivity] = []
         self.waits: list[frozenset[int]] = []
         self.serial = 0
 
-    def run(self, simulation: Simulation) -> Sequence[Part]:
+    def run(self, simulation: Simulation) -> Sequence[RankActivity]:
         """Return the parts of a program, in order."""
         self._program(simulation.program, self.number, _Scope(set(), set()))
         return self.parts
@@ -147,29 +147,35 @@ class _Unfolding:
         if isinstance(does, LocalStep):
             if not (step.task.time or does.size or any(count for _, count in does.work)):
                 return set()
-            return {self._add(step, Role.LOCAL, does, step.task.time, data, waits)}
+            return {self._add(step, ActivityRole.LOCAL, does, step.task.time, data, waits)}
         copy, seconds = _copy_of(does)
         if does.collective.ranks == 1:
             size = copied_bytes(does)
             alone = replace(copy, size=size)
-            return {self._add(step, Role.LOCAL, alone, seconds, data, waits)} if size else set()
+            return (
+                {self._add(step, ActivityRole.LOCAL, alone, seconds, data, waits)}
+                if size
+                else set()
+            )
         packed, unpacked = does.collective.packs if seconds else (False, False)
         if packed:
-            data = waits = {self._add(step, Role.LOCAL, copy, seconds, data, waits)}
-        roles = [Role.COLLECTIVE]
+            data = waits = {self._add(step, ActivityRole.LOCAL, copy, seconds, data, waits)}
+        roles = [ActivityRole.COLLECTIVE]
         if does.collective.listed:
-            pairs = zip((Role.SEND, Role.RECEIVE), self.sides[does.collective], strict=True)
+            pairs = zip(
+                (ActivityRole.SEND, ActivityRole.RECEIVE), self.sides[does.collective], strict=True
+            )
             roles = [role for role, has in pairs if has]
         time = math.fsum(phase.time for phase in does.phases)
         ends = {self._add(step, role, does, time, data, waits) for role in roles}
         if ends and unpacked:
-            return {self._add(step, Role.LOCAL, copy, seconds, ends, ends)}
+            return {self._add(step, ActivityRole.LOCAL, copy, seconds, ends, ends)}
         return ends or (data if packed else set())
 
     def _add(
         self,
         step: SimulatedStep,
-        role: Role,
+        role: ActivityRole,
         does: StepCost | LocalStep,
         seconds: float,
         data: set[int],
@@ -178,7 +184,7 @@ class _Unfolding:
         if len(self.parts) == MOST:
             raise UnfoldedError
         control = tuple(sorted(self._reduced(waits | data) - data))
-        part = Part(step, role, does, self.serial, seconds, tuple(sorted(data)), control)
+        part = RankActivity(step, role, does, self.serial, seconds, tuple(sorted(data)), control)
         self.parts.append(part)
         self.waits.append(frozenset(data | waits))
         return len(self.parts) - 1
@@ -232,14 +238,14 @@ class RankPrograms:
         self._places = {*map(place_of, sent), *(step.place for step in steps if not step.sent)}
         self.listed = [x for x in sent if x.listed and x.ranks > 1]
         self.collectives = [x for x in sent if not x.listed and x.ranks > 1]
-        self._known: dict[object, Sequence[Part]] = {}
+        self._known: dict[object, Sequence[RankActivity]] = {}
 
     @property
     def ranks(self) -> int:
         """The number of ranks."""
         return self.mesh.devices
 
-    def parts(self, rank: int) -> Sequence[Part]:
+    def parts(self, rank: int) -> Sequence[RankActivity]:
         """Return the parts that a rank runs, in the order of the program.
 
         Raises:

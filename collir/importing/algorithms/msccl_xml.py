@@ -19,7 +19,7 @@ from collir.algorithms.program import (
     RankProgram,
     ThreadBlock,
 )
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 
 MOST_BYTES = 2**28
 """The longest text that is read."""
@@ -67,7 +67,7 @@ class _Element:
 
     name: str
     values: Mapping[str, str]
-    place: Place
+    place: TextPlace
     children: list["_Element"] = field(default_factory=list["_Element"])
 
     def number(self, name: str, default: int | None = None, low: int = -1) -> int:
@@ -113,7 +113,7 @@ def read_msccl_xml(text: bytes, collective: str = "") -> MscclFile:
         ReadError: the text is no such file; with its place.
     """
     if len(text) > MOST_BYTES:
-        raise ReadError(f"the file is longer than {MOST_BYTES // 2**20} MB", Place(1))
+        raise ReadError(f"the file is longer than {MOST_BYTES // 2**20} MB", TextPlace(1))
     algorithm, count = _parsed(text)
     program = _program(algorithm, collective)
     return MscclFile(program, {x.name: [*_refused(x, algorithm, program, count)] for x in RUNTIMES})
@@ -129,7 +129,7 @@ def _parsed(text: bytes) -> tuple[_Element, int]:
     def begins(name: str, values: dict[str, str]) -> None:
         nonlocal count
         count += 1
-        place = Place(parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
+        place = TextPlace(parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
         parent = _PARENTS.get(name)
         if parent is None:
             raise ReadError(f"there is no element `{shown(name)}` in an algorithm", place)
@@ -143,7 +143,7 @@ def _parsed(text: bytes) -> tuple[_Element, int]:
         stack.append(made)
 
     def refuses(*_: object) -> None:
-        place = Place(parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
+        place = TextPlace(parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
         raise ReadError("an algorithm declares no entities", place)
 
     parser.StartElementHandler = begins
@@ -154,7 +154,7 @@ def _parsed(text: bytes) -> tuple[_Element, int]:
         parser.Parse(text, True)
     except expat.ExpatError as error:
         message = f"this is no XML: {expat.ErrorString(error.code)}"
-        raise ReadError(message, Place(error.lineno, error.offset + 1)) from error
+        raise ReadError(message, TextPlace(error.lineno, error.offset + 1)) from error
     return found[0], count
 
 
@@ -204,7 +204,7 @@ def _rank(gpu: _Element) -> RankProgram:
             message = (
                 f"the thread blocks are numbered from 0 on, and {block.number} is not {number}"
             )
-            raise ReadError(message, Place(block.line))
+            raise ReadError(message, TextPlace(block.line))
     return RankProgram(tuple(blocks), sizes, gpu.place.line)
 
 

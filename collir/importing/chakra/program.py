@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collir.importing.chakra.traces import (
-    Trace,
+    ChakraTrace,
     Traces,
     comm_type_of,
     number_of,
 )
 from collir.importing.hlo.devices import machine_of
 from collir.importing.hlo.groups import Digits, GroupsError, of_lists
-from collir.importing.hlo.mesh import Pieces, mesh_of
+from collir.importing.hlo.mesh import MeshPieces, mesh_of
 from collir.ir.diagnostics import Position
 from collir.machine import Device
-from collir.syntax.chakra.messages import CommType, Node, NodeType
+from collir.syntax.chakra.messages import ChakraNode, CommType, NodeType
 
 _US = 1e-6
 
@@ -118,7 +118,7 @@ def _check_alike(traces: Traces) -> None:
                 )
 
 
-def _form(node: Node, trace: Trace) -> object:
+def _form(node: ChakraNode, trace: ChakraTrace) -> object:
     """Return what ranks that run the same have in common in a node."""
     sends = node.type is NodeType.COMM_COLL
     size = number_of(node, "comm_size", trace) if sends else 0
@@ -153,8 +153,8 @@ class _Writer:
         types: the type of each value that is made; ``used``: those that others wait for.
     """
 
-    trace: Trace
-    pieces: Pieces
+    trace: ChakraTrace
+    pieces: MeshPieces
     device: Device | None
     arguments: list[str] = field(default_factory=lambda: ["%t: f32[1]"])
     lines: list[str] = field(default_factory=list[str])
@@ -189,7 +189,7 @@ class _Writer:
             + f"  return {', '.join(value for value, _ in results)}\n}}\n"
         )
 
-    def _computation(self, node: Node, before: Sequence[str]) -> tuple[str, ...]:
+    def _computation(self, node: ChakraNode, before: Sequence[str]) -> tuple[str, ...]:
         if node.attributes.get("is_cpu_op") is True:
             self.notes["nodes of hosts run on the devices"] += 1
         self.computations += 1
@@ -206,7 +206,7 @@ class _Writer:
         rates = dict(self.device.compute) if self.device else {}
         return rates.get("f32", _RATE)
 
-    def _seconds(self, node: Node) -> float:
+    def _seconds(self, node: ChakraNode) -> float:
         """Return the seconds of a computation: those of the trace, or those of its operations and
         bytes if the trace has none."""
         if node.duration:
@@ -218,7 +218,7 @@ class _Writer:
         return max(operations / self._rate, size / speed if speed else 0.0)
 
     def _collective(
-        self, node: Node, before: Sequence[str], over: Sequence[int]
+        self, node: ChakraNode, before: Sequence[str], over: Sequence[int]
     ) -> tuple[str, ...]:
         kind = comm_type_of(node, self.trace)
         size = number_of(node, "comm_size", self.trace)

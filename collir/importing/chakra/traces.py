@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.syntax.chakra import wire
-from collir.syntax.chakra.messages import CommType, Node, NodeType, read_node, read_version
+from collir.syntax.chakra.messages import ChakraNode, CommType, NodeType, read_node, read_version
 from collir.syntax.chakra.wire import WireError
 
 MOST_BYTES = 2**28
@@ -28,7 +28,7 @@ ALL_RANKS = 0
 
 
 @dataclass(frozen=True)
-class Trace:
+class ChakraTrace:
     """The trace of a rank.
 
     Attributes:
@@ -39,7 +39,7 @@ class Trace:
 
     file: str
     version: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[ChakraNode, ...]
 
     def fault(self, message: str) -> DiagnosticError:
         """Return an error in the file."""
@@ -55,16 +55,16 @@ class Traces:
         groups: the ranks of each group, by its number.
     """
 
-    ranks: tuple[Trace, ...]
+    ranks: tuple[ChakraTrace, ...]
     groups: Mapping[int, tuple[int, ...]]
 
-    def collectives(self, rank: int) -> Iterator[tuple[int, Node]]:
+    def collectives(self, rank: int) -> Iterator[tuple[int, ChakraNode]]:
         """Yield the collectives of a rank, each with the number of its group."""
         for node in self.ranks[rank].nodes:
             if node.type is NodeType.COMM_COLL:
                 yield self.group_of(rank, node), node
 
-    def group_of(self, rank: int, node: Node) -> int:
+    def group_of(self, rank: int, node: ChakraNode) -> int:
         """Return the number of the group of a collective.
 
         Raises:
@@ -171,14 +171,14 @@ def _bytes(file: str) -> bytes:
     return data
 
 
-def read_trace(data: bytes, file: str = "<trace>") -> Trace:
+def read_trace(data: bytes, file: str = "<trace>") -> ChakraTrace:
     """Return the trace of a rank.
 
     Raises:
         DiagnosticError: it is none, a node has an id that another one has, waits for one that is
             not there, or for itself.
     """
-    nodes: dict[int, Node] = {}
+    nodes: dict[int, ChakraNode] = {}
     version, number = "", 1
     try:
         for message in wire.messages(data):
@@ -195,10 +195,10 @@ def read_trace(data: bytes, file: str = "<trace>") -> Trace:
         raise fault(file, message) from None
     if number == 1:
         raise fault(file, "this is no trace of Chakra: it has no metadata")
-    return Trace(file, version, tuple(_in_order(nodes, file)))
+    return ChakraTrace(file, version, tuple(_in_order(nodes, file)))
 
 
-def _in_order(nodes: Mapping[int, Node], file: str) -> Iterator[Node]:
+def _in_order(nodes: Mapping[int, ChakraNode], file: str) -> Iterator[ChakraNode]:
     """Yield nodes in the order in which they are issued.
 
     Raises:
@@ -262,7 +262,7 @@ def read_groups(data: bytes, file: str, ranks: int) -> dict[int, tuple[int, ...]
 # --- checks -------------------------------------------------------------------------------------
 
 
-def number_of(node: Node, name: str, trace: Trace) -> int:
+def number_of(node: ChakraNode, name: str, trace: ChakraTrace) -> int:
     """Return an attribute that is a number which is not negative.
 
     Raises:
@@ -275,7 +275,7 @@ def number_of(node: Node, name: str, trace: Trace) -> int:
     return value
 
 
-def comm_type_of(node: Node, trace: Trace) -> CommType:
+def comm_type_of(node: ChakraNode, trace: ChakraTrace) -> CommType:
     """Return the kind of a collective.
 
     Raises:
@@ -309,7 +309,7 @@ _Sent = tuple[CommType, int, int]
 
 
 def _compare(
-    trace: Trace,
+    trace: ChakraTrace,
     group: int,
     own: Sequence[_Sent],
     other: int,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from collir.importing.hlo.groups import Digits, GroupsError, groups_of, permuted_digits, tiles_of
-from collir.importing.hlo.mesh import Pieces
+from collir.importing.hlo.mesh import MeshPieces
 from collir.importing.hlo.rules import (
-    Rules,
+    HloRules,
     all_gathered,
     all_reduced,
     exchanged,
@@ -22,14 +22,14 @@ from collir.importing.hlo.rules import (
 from collir.importing.hlo.states import (
     Along,
     NotTyped,
-    State,
+    ValueState,
     joined,
     of_table,
     stack_of,
     uniform,
     whole,
 )
-from collir.importing.hlo.text import Computation, Instruction, Module, Shape
+from collir.importing.hlo.text import HloComputation, HloInstruction, HloModule, HloShape
 from collir.importing.values import MALFORMED
 
 COLLECTIVES = frozenset({
@@ -60,12 +60,12 @@ class Untyped:
     line: int
 
 
-Value = State | Untyped | tuple[Any, ...]
+Value = ValueState | Untyped | tuple[Any, ...]
 """A state for each array of a value; a tuple has several."""
 
 
 @dataclass
-class Sent:
+class InferredCollective:
     """A collective of a program.
 
     Attributes:
@@ -74,7 +74,7 @@ class Sent:
         reason: why it is not typed; empty if it is.
     """
 
-    instruction: Instruction
+    instruction: HloInstruction
     over: tuple[int, ...] | None
     given: tuple[Value, ...] = ()
     made: tuple[Value, ...] = ()
@@ -93,19 +93,21 @@ class Typing:
         by_hand: what is taken as a ``shard_map`` says, since no rule explains it.
     """
 
-    values: dict[Instruction, Value] = field(default_factory=dict[Instruction, Value])
-    sent: dict[Instruction, Sent] = field(default_factory=dict[Instruction, Sent])
+    values: dict[HloInstruction, Value] = field(default_factory=dict[HloInstruction, Value])
+    sent: dict[HloInstruction, InferredCollective] = field(
+        default_factory=dict[HloInstruction, InferredCollective]
+    )
     problems: list[str] = field(default_factory=list[str])
-    hidden: set[Instruction] = field(default_factory=set[Instruction])
-    by_hand: set[Instruction] = field(default_factory=set[Instruction])
+    hidden: set[HloInstruction] = field(default_factory=set[HloInstruction])
+    by_hand: set[HloInstruction] = field(default_factory=set[HloInstruction])
 
 
-def is_collective(x: Instruction) -> bool:
+def is_collective(x: HloInstruction) -> bool:
     """Return whether an instruction sends: of an asynchronous pair, the start does."""
     return x.base in COLLECTIVES and not x.opcode.endswith(("-done", "-update"))
 
 
-def digits_of(module: Module) -> Iterator[tuple[Instruction, Digits | GroupsError]]:
+def digits_of(module: HloModule) -> Iterator[tuple[HloInstruction, Digits | GroupsError]]:
     """Yield the collectives of a module and the digits of their groups, or why there are none."""
     for computation in module.computations.values():
         for x in computation.instructions:
@@ -119,13 +121,13 @@ def digits_of(module: Module) -> Iterator[tuple[Instruction, Digits | GroupsErro
                     yield x, error
 
 
-def pairs_of(x: Instruction) -> list[tuple[int, int]]:
+def pairs_of(x: HloInstruction) -> list[tuple[int, int]]:
     """Return the source and the target of each block of a collective-permute."""
     numbers = x.numbers("source_target_pairs")
     return [*zip(numbers[::2], numbers[1::2], strict=True)]
 
 
-def _groups(x: Instruction, devices: int, is_divided: bool) -> Digits:
+def _groups(x: HloInstruction, devices: int, is_divided: bool) -> Digits:
     if x.base == "collective-permute":
         return ()
     text = x.attributes.get("replica_groups", "")
@@ -134,7 +136,7 @@ def _groups(x: Instruction, devices: int, is_divided: bool) -> Digits:
     return groups_of(text, devices)
 
 
-def shardings(module: Module) -> Iterator[Digits]:
+def shardings(module: HloModule) -> Iterator[Digits]:
     """Yield the digits that divide the parameters of a module."""
     for x in module.entry.parameters:
         for shape, text in _of_parameter(x):
@@ -145,7 +147,7 @@ def shardings(module: Module) -> Iterator[Digits]:
             yield from tiles.dims if tiles is not None else ()
 
 
-def _of_parameter(x: Instruction) -> list[tuple[Shape, str]]:
+def _of_parameter(x: HloInstruction) -> list[tuple[HloShape, str]]:
     """Return the arrays of a parameter, each with its sharding."""
     text = x.attributes.get("sharding", "")
     shapes = [*x.shape.arrays]
@@ -157,9 +159,9 @@ def _of_parameter(x: Instruction) -> list[tuple[Shape, str]]:
     ]  # fmt: skip
 
 
-def _written_by_hand(module: Module) -> set[Instruction]:
+def _written_by_hand(module: HloModule) -> set[HloInstruction]:
     """Return the instructions of ``shard_map``, where each device does what the user wrote."""
-    found: set[Instruction] = set()
+    found: set[HloInstruction] = set()
     left = [c for c in module.computations.values() if _BY_HAND.search(c.name)]
     for computation in module.computations.values():
         for x in computation.instructions:
@@ -176,15 +178,15 @@ def _written_by_hand(module: Module) -> set[Instruction]:
     return found
 
 
-def _leaving(module: Module, by_hand: set[Instruction]) -> set[Instruction]:
+def _leaving(module: HloModule, by_hand: set[HloInstruction]) -> set[HloInstruction]:
     """Return what a ``shard_map`` gives: the instructions in it that others outside of it take."""
-    left: list[Instruction] = []
+    left: list[HloInstruction] = []
     for computation in module.computations.values():
         for x in computation.instructions:
             if x not in by_hand:
                 given = [computation.by_name.get(name) for name in x.operands]
                 left += [y for y in given if y is not None and y in by_hand]
-    found: set[Instruction] = set()
+    found: set[HloInstruction] = set()
     while left:
         x = left.pop()
         if x not in found:
@@ -197,7 +199,7 @@ def _unsummed(x: Value) -> Value:
     """Return values of a ``shard_map``, whose results are no sums over devices."""
     if isinstance(x, tuple):
         return tuple(_unsummed(part) for part in x)
-    if isinstance(x, State) and x.partial:
+    if isinstance(x, ValueState) and x.partial:
         return replace(x, partial=frozenset(), stacked=x.stacked | x.partial)
     return x
 
@@ -206,22 +208,22 @@ _CALLS = ("calls", "to_apply", "branch_computations", "true_computation", "false
           "body", "condition")  # fmt: skip
 
 
-def called(module: Module, x: Instruction) -> list[Computation]:
+def called(module: HloModule, x: HloInstruction) -> list[HloComputation]:
     """Return the computations that an instruction names."""
     names = [name for key in _CALLS
              for name in re.findall(r"%?([\w.\-<>]+)", x.attributes.get(key, ""))]  # fmt: skip
     return [module.computations[name] for name in names]
 
 
-def typed(module: Module, pieces: Pieces) -> Typing:
+def typed(module: HloModule, pieces: MeshPieces) -> Typing:
     """Return the types of all values of a module, on a mesh."""
     return Typer(module, pieces).run()
 
 
 class Typer:
-    def __init__(self, module: Module, pieces: Pieces):
+    def __init__(self, module: HloModule, pieces: MeshPieces):
         self.module, self.pieces = module, pieces
-        self.rules = Rules(pieces, module.devices, module.computations)
+        self.rules = HloRules(pieces, module.devices, module.computations)
         self.by_hand = _written_by_hand(module)
         self.leaving = _leaving(module, self.by_hand)
         self.made = Typing()
@@ -235,7 +237,7 @@ class Typer:
                 self.made.problems.append("a result is no block of an array")
         return self.made
 
-    def parameter(self, x: Instruction) -> Value:
+    def parameter(self, x: HloInstruction) -> Value:
         """Return the value of a parameter of the program, by its sharding."""
         values: list[Value] = []
         for shape, text in _of_parameter(x):
@@ -246,12 +248,12 @@ class Typer:
                     continue
                 dims = [Along(size, self.pieces.of(digits))
                         for size, digits in zip(shape.sizes, tiles.dims, strict=True)]  # fmt: skip
-                values.append(State().with_dims(dims))
+                values.append(ValueState().with_dims(dims))
             except (GroupsError, NotTyped) as error:
                 values.append(Untyped(f"the sharding of {x.name}: {error}", x.line))
         return shaped(values, x.shape)
 
-    def computation(self, computation: Computation, given: Sequence[Value]) -> Value:
+    def computation(self, computation: HloComputation, given: Sequence[Value]) -> Value:
         """Return the result of a computation for parameters."""
         values: dict[str, Value] = {}
         for x in computation.instructions:
@@ -268,19 +270,21 @@ class Typer:
             values[x.name] = self.made.values[x] = made
         return values[computation.result.name]
 
-    def instruction(self, x: Instruction, operands: list[Value]) -> Value:
+    def instruction(self, x: HloInstruction, operands: list[Value]) -> Value:
         """Return the value of an instruction.
 
         Raises:
             NotTyped: it is not known.
         """
         made = self._of(x, operands)
-        if x not in self.leaving or not any(isinstance(y, State) and y.partial for y in flat(made)):
+        if x not in self.leaving or not any(
+            isinstance(y, ValueState) and y.partial for y in flat(made)
+        ):
             return made
         self.made.by_hand.add(x)
         return _unsummed(made)
 
-    def _of(self, x: Instruction, operands: list[Value]) -> Value:
+    def _of(self, x: HloInstruction, operands: list[Value]) -> Value:
         inner = called(self.module, x)
         if is_collective(x) and x.opcode != "async-start":
             return self.collective(x, operands)
@@ -314,9 +318,9 @@ class Typer:
             case _:
                 return self.operation(x, operands)
 
-    def operation(self, x: Instruction, operands: Sequence[Value]) -> Value:
+    def operation(self, x: HloInstruction, operands: Sequence[Value]) -> Value:
         """Return the value of an operation on arrays."""
-        states: list[State] = []
+        states: list[ValueState] = []
         for value in operands:
             if isinstance(value, Untyped):
                 raise NotTyped(f"{value.reason} (line {value.line})" if "(line" not in value.reason
@@ -329,7 +333,9 @@ class Typer:
         parts = [replace(x, shape=part) for part in x.shape.parts]
         return tuple(self.result(x, states, part) for part in parts)
 
-    def result(self, x: Instruction, states: list[State], part: Instruction | None = None) -> State:
+    def result(
+        self, x: HloInstruction, states: list[ValueState], part: HloInstruction | None = None
+    ) -> ValueState:
         """Return how one result of an operation lies.
 
         Raises:
@@ -343,7 +349,7 @@ class Typer:
             self.made.by_hand.add(x)
             return self.rules.result(part or x, [stack_of(state) for state in states])
 
-    def constant(self, x: Instruction) -> Value:
+    def constant(self, x: HloInstruction) -> Value:
         """Return a constant; small ones of integers are known."""
         is_integer = x.shape.dtype[0] in "sup"
         text = x.inside.replace("true", "1").replace("false", "0")
@@ -363,7 +369,7 @@ class Typer:
         table = np.repeat(own, self.module.devices, axis=0)
         return of_table(table, x.shape.sizes, frozenset())
 
-    def loop(self, x: Instruction, carried: Value) -> Value:
+    def loop(self, x: HloInstruction, carried: Value) -> Value:
         """Return the results of a loop, whose carries lie in the same way each time."""
         body = self.module.computations[x.attributes["body"].strip("%")]
         carried = _untabled(carried)
@@ -375,11 +381,11 @@ class Typer:
             carried = both
         return carried
 
-    def _meet(self, x: Value, y: Value, loop: Instruction) -> Value:
+    def _meet(self, x: Value, y: Value, loop: HloInstruction) -> Value:
         """Return what is true of both values of a carry."""
         if isinstance(x, tuple) and isinstance(y, tuple):
             return tuple(self._meet(a, b, loop) for a, b in zip(x, y, strict=False))
-        if isinstance(x, State) and isinstance(y, State):
+        if isinstance(x, ValueState) and isinstance(y, ValueState):
             try:
                 return _both(x, y)
             except NotTyped as error:
@@ -387,11 +393,11 @@ class Typer:
                     return Untyped(str(error), loop.line)
                 self.made.by_hand.add(loop)
                 return _both(stack_of(x), stack_of(y))
-        return next(v for v in (x, y) if not isinstance(v, State))
+        return next(v for v in (x, y) if not isinstance(v, ValueState))
 
-    def collective(self, x: Instruction, operands: list[Value]) -> Value:
+    def collective(self, x: HloInstruction, operands: list[Value]) -> Value:
         """Return the results of a collective, and note whether it is typed."""
-        sent = Sent(x, None, tuple(operands))
+        sent = InferredCollective(x, None, tuple(operands))
         self.made.sent[x] = sent
         shapes = self.results(x)
         try:
@@ -412,7 +418,7 @@ class Typer:
         return made[0] if len(shapes) == 1 and len(made) == 1 else tuple(made)
 
     @staticmethod
-    def results(x: Instruction) -> list[Shape]:
+    def results(x: HloInstruction) -> list[HloShape]:
         """Return the shapes of the arrays that a collective gives; starts have their operands in
         front, and some have numbers behind."""
         parts = x.shape.parts
@@ -421,9 +427,9 @@ class Typer:
         return [*x.shape.arrays]
 
     def _sent(
-        self, x: Instruction, value: Value, over: tuple[int, ...], shapes: Sequence[Shape]
+        self, x: HloInstruction, value: Value, over: tuple[int, ...], shapes: Sequence[HloShape]
     ) -> Value:
-        if not isinstance(value, State):
+        if not isinstance(value, ValueState):
             reason = value.reason if isinstance(value, Untyped) else "it takes a tuple"
             line = value.line if isinstance(value, Untyped) else x.line
             raise NotTyped(reason if "(line" in reason else f"{reason} (line {line})")
@@ -439,7 +445,7 @@ class Typer:
             raise NotTyped(f"its blocks would be {[*made.sizes]}")
         return made
 
-    def _known(self, x: Instruction, value: State, over: tuple[int, ...]) -> State:
+    def _known(self, x: HloInstruction, value: ValueState, over: tuple[int, ...]) -> ValueState:
         """Return the result of a collective by its rule.
 
         Raises:
@@ -466,7 +472,7 @@ class Typer:
                 raise NotTyped(f"there is no rule for {x.base}")
 
 
-def flat(value: Value) -> Iterator[State | Untyped]:
+def flat(value: Value) -> Iterator[ValueState | Untyped]:
     if isinstance(value, tuple):
         for part in value:
             yield from flat(part)
@@ -474,11 +480,11 @@ def flat(value: Value) -> Iterator[State | Untyped]:
         yield value
 
 
-def shaped(values: Sequence[Value], shape: Shape) -> Value:
+def shaped(values: Sequence[Value], shape: HloShape) -> Value:
     """Return values of arrays as the parts of a shape."""
     left = iter(values)
 
-    def made(own: Shape) -> Value:
+    def made(own: HloShape) -> Value:
         return next(left) if own.parts is None else tuple(made(part) for part in own.parts)
 
     return made(shape)
@@ -489,10 +495,10 @@ def _untabled(value: Value) -> Value:
     if isinstance(value, tuple):
         return tuple(_untabled(part) for part in value)
     return replace(value, table=None, number=value.number if value.number == 0 else None) \
-        if isinstance(value, State) else value  # fmt: skip
+        if isinstance(value, ValueState) else value  # fmt: skip
 
 
-def _both(x: State, y: State) -> State:
+def _both(x: ValueState, y: ValueState) -> ValueState:
     """Return what is true of two values.
 
     Raises:

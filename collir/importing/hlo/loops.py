@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from collir.importing.hlo.text import Computation, Instruction, Module
+from collir.importing.hlo.text import HloComputation, HloInstruction, HloModule
 
 MOST_TIMES = 10**6
 """The most iterations of a loop whose length is counted."""
 
 
 @dataclass(frozen=True)
-class Loop:
+class HloLoop:
     """A loop of a known length.
 
     Attributes:
@@ -21,10 +21,10 @@ class Loop:
         counter: the carry that counts the iterations, if it is known.
     """
 
-    body: Computation
+    body: HloComputation
     times: int
-    reads: Mapping[Instruction, int]
-    writes: Mapping[Instruction, int]
+    reads: Mapping[HloInstruction, int]
+    writes: Mapping[HloInstruction, int]
     reverse: bool
     counter: int | None = None
 
@@ -39,7 +39,7 @@ class Loop:
         return set(self.writes.values())
 
 
-def loop_of(module: Module, x: Instruction) -> Loop | None:
+def loop_of(module: HloModule, x: HloInstruction) -> HloLoop | None:
     """Return a loop, or None if it is not known how often it runs."""
     body = module.computations[x.attributes["body"].strip("%")]
     condition = module.computations[x.attributes["condition"].strip("%")]
@@ -49,9 +49,9 @@ def loop_of(module: Module, x: Instruction) -> Loop | None:
     counter = _counter(condition)
     carries = _carries(body)
     if counter is None:
-        return Loop(body, times, {}, {}, False)
-    reads: dict[Instruction, int] = {}
-    writes: dict[Instruction, int] = {}
+        return HloLoop(body, times, {}, {}, False)
+    reads: dict[HloInstruction, int] = {}
+    writes: dict[HloInstruction, int] = {}
     orders: dict[int, set[str]] = {}
     for y in body.instructions:
         is_read, is_write = y.opcode == "dynamic-slice", y.opcode == "dynamic-update-slice"
@@ -72,7 +72,7 @@ def loop_of(module: Module, x: Instruction) -> Loop | None:
     }
     if len(known) > 1:  # the body has one direction
         kept = set[int]()
-    return Loop(
+    return HloLoop(
         body,
         times,
         {y: n for y, n in reads.items() if n in kept},
@@ -82,7 +82,7 @@ def loop_of(module: Module, x: Instruction) -> Loop | None:
     )
 
 
-def times_of(x: Instruction, condition: Computation) -> int | None:
+def times_of(x: HloInstruction, condition: HloComputation) -> int | None:
     """Return how often a loop runs: as XLA says, or below which constant its counter stays."""
     said = re.search(r'known_trip_count[^0-9]*"?(\d+)', x.attributes.get("backend_config", ""))
     if said is not None:
@@ -98,7 +98,7 @@ def times_of(x: Instruction, condition: Computation) -> int | None:
     return int(bound.inside)
 
 
-def _counter(condition: Computation) -> int | None:
+def _counter(condition: HloComputation) -> int | None:
     """Return the carry that the condition compares."""
     root = condition.result
     own = condition.by_name.get(root.operands[0]) if root.operands else None
@@ -109,7 +109,7 @@ def _counter(condition: Computation) -> int | None:
     return own.numbers("index")[0]
 
 
-def _carries(body: Computation) -> dict[str, int]:
+def _carries(body: HloComputation) -> dict[str, int]:
     """Return the carry that each instruction is, if it is one as it comes in."""
     found: dict[str, int] = {}
     [parameter] = [x for x in body.instructions if x.opcode == "parameter"]
@@ -122,8 +122,8 @@ def _carries(body: Computation) -> dict[str, int]:
 
 
 def _only(
-    body: Computation, carries: Mapping[str, int], number: int,
-    reads: Mapping[Instruction, int], writes: Mapping[Instruction, int],
+    body: HloComputation, carries: Mapping[str, int], number: int,
+    reads: Mapping[HloInstruction, int], writes: Mapping[HloInstruction, int],
 ) -> bool:  # fmt: skip
     """Return whether a carry is only read slice by slice, or only written so."""
     own = {name for name, n in carries.items() if n == number}
@@ -146,7 +146,11 @@ def _only(
 
 
 def _order(
-    body: Computation, carries: Mapping[str, int], counter: int, starts: tuple[str, ...], times: int
+    body: HloComputation,
+    carries: Mapping[str, int],
+    counter: int,
+    starts: tuple[str, ...],
+    times: int,
 ) -> str:
     """Return whether a slice begins at the number of the iteration, or at that from the end."""
     samples = sorted({0, min(1, times - 1), times - 1})
@@ -162,7 +166,7 @@ def _order(
 
 
 def _number(
-    body: Computation, carries: Mapping[str, int], counter: int, name: str, iteration: int
+    body: HloComputation, carries: Mapping[str, int], counter: int, name: str, iteration: int
 ) -> int | None:
     """Return the number that an instruction gives in an iteration; None if it is not known."""
     known: dict[str, int | None] = {}
@@ -187,13 +191,13 @@ def _number(
     return known[name]
 
 
-def _compared(x: Instruction, numbers: list[int]) -> int:
+def _compared(x: HloInstruction, numbers: list[int]) -> int:
     a, b = numbers
     signs = {"LT": a < b, "LE": a <= b, "GT": a > b, "GE": a >= b, "EQ": a == b, "NE": a != b}
     return int(signs[x.attributes["direction"]])
 
 
-_NUMBERS: dict[str, Callable[[Instruction, list[int]], int]] = {
+_NUMBERS: dict[str, Callable[[HloInstruction, list[int]], int]] = {
     "add": lambda x, n: n[0] + n[1],
     "subtract": lambda x, n: n[0] - n[1],
     "multiply": lambda x, n: n[0] * n[1],

@@ -23,7 +23,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class MeshPieces:
     """All pieces of a mesh, the most significant first.
 
     Attributes:
@@ -70,7 +70,7 @@ def mesh_of(
     devices: int,
     axes: Mapping[str, int],
     levels: Sequence[tuple[str, int]],
-) -> Pieces:
+) -> MeshPieces:
     """Return the coarsest mesh in which digits are products of axes.
 
     Args:
@@ -126,7 +126,9 @@ def _inside(x: Digit, y: Digit) -> bool:
     return y.stride <= x.stride and x.end <= y.end
 
 
-def _named(cuts: Sequence[Digit], axes: Mapping[str, Digit], levels: Mapping[str, Digit]) -> Pieces:
+def _named(
+    cuts: Sequence[Digit], axes: Mapping[str, Digit], levels: Mapping[str, Digit]
+) -> MeshPieces:
     """Return the pieces of axes; an axis that is cut within a level is several."""
     pieces: list[Piece] = []
     texts: list[str] = []
@@ -144,7 +146,7 @@ def _named(cuts: Sequence[Digit], axes: Mapping[str, Digit], levels: Mapping[str
             name = f"{axis}_{number}"
             texts.append(f"{name} = {_factors([level], [digit])}")
             pieces.append(Piece(name, level, name, digit))
-    return Pieces(tuple(pieces), ", ".join(texts))
+    return MeshPieces(tuple(pieces), ", ".join(texts))
 
 
 def _factors(levels: Sequence[str], digits: Sequence[Digit]) -> str:

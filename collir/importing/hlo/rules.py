@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from collir.importing.hlo.groups import Digit, GroupsError, permuted_digits
-from collir.importing.hlo.mesh import Pieces
+from collir.importing.hlo.mesh import MeshPieces
 from collir.importing.hlo.states import (
     Along,
     NotTyped,
-    State,
     Table,
+    ValueState,
     added,
     as_stack,
     divided,
@@ -25,7 +25,7 @@ from collir.importing.hlo.states import (
     uniform,
     whole,
 )
-from collir.importing.hlo.text import Computation, Instruction
+from collir.importing.hlo.text import HloComputation, HloInstruction
 
 REDUCERS = {
     "add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "and", "or": "or",
@@ -55,16 +55,16 @@ _MOST = 2**20
 
 
 @dataclass(frozen=True)
-class Rules:
+class HloRules:
     """The rules, on a mesh.
 
     Attributes:
         computations: those that instructions name, by their names.
     """
 
-    pieces: Pieces
+    pieces: MeshPieces
     devices: int
-    computations: dict[str, Computation]
+    computations: dict[str, HloComputation]
 
     def size_of(self, piece: int) -> int:
         """Return the size of a piece."""
@@ -141,7 +141,7 @@ class Rules:
             elif x.opcode not in ("parameter", "convert", "bitcast", "copy", "reduce-precision"):
                 yield x.opcode
 
-    def result(self, x: Instruction, operands: Sequence[State]) -> State:
+    def result(self, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
         """Return how the result of an instruction lies.
 
         Raises:
@@ -164,7 +164,7 @@ class Rules:
         return made
 
 
-Rule = Callable[[Rules, Instruction, Sequence[State]], State]
+Rule = Callable[[HloRules, HloInstruction, Sequence[ValueState]], ValueState]
 _RULES: dict[str, Rule] = {}
 
 
@@ -190,7 +190,7 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def _known(x: Instruction, operands: Sequence[State]) -> Table | None:
+def _known(x: HloInstruction, operands: Sequence[ValueState]) -> Table | None:
     """Return the integers that an instruction gives on each device, if its operands are known."""
     kind = x.shape.dtype
     if x.shape.parts is not None or not (kind == "pred" or kind[0] in "su") or not operands:
@@ -235,7 +235,7 @@ def _known(x: Instruction, operands: Sequence[State]) -> Table | None:
 
 
 @_rule(*MAPS)
-def _map(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _map(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     wide = [y if y.dims or not x.shape.sizes else replace(y, dims=uniform(x.shape.sizes).dims)
             for y in operands]  # fmt: skip
     made = joined(_of_places(x, wide))
@@ -265,7 +265,7 @@ def _map(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
     return added(made, first.partial, first.kind)
 
 
-def _shift(x: Instruction, operands: Sequence[State]) -> tuple[int, ...]:
+def _shift(x: HloInstruction, operands: Sequence[ValueState]) -> tuple[int, ...]:
     """Return the number of each device that is subtracted from places."""
     if x.opcode == "subtract" and (table := operands[1].table) is not None:
         if not operands[1].stacked:
@@ -277,13 +277,13 @@ def _shift(x: Instruction, operands: Sequence[State]) -> tuple[int, ...]:
     return shifts.pop() if x.opcode in kept and len(shifts) == 1 else ()
 
 
-def _of_places(x: Instruction, operands: Sequence[State]) -> Sequence[State]:
+def _of_places(x: HloInstruction, operands: Sequence[ValueState]) -> Sequence[ValueState]:
     """Return the operands of a computation of places; where one of them counts from the beginning
     of each block, all are stacks of blocks."""
     return _of_blocks(operands) if x.shape.dtype[0] in "sup" else operands
 
 
-def _of_blocks(operands: Sequence[State]) -> Sequence[State]:
+def _of_blocks(operands: Sequence[ValueState]) -> Sequence[ValueState]:
     """Return operands as stacks of blocks where one of them is divided and another is not."""
     for d in range(len(operands[0].dims)):
         axes = {y.dims[d].axes for y in operands} - {None}
@@ -292,16 +292,16 @@ def _of_blocks(operands: Sequence[State]) -> Sequence[State]:
     return operands
 
 
-def _floats(x: Instruction) -> bool:
+def _floats(x: HloInstruction) -> bool:
     return x.shape.dtype[0] in "fb"
 
 
-def _shown(rules: Rules, x: State) -> str:
+def _shown(rules: HloRules, x: ValueState) -> str:
     return rules.pieces.listed(sorted(x.partial))
 
 
 @_rule("broadcast")
-def _broadcast(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _broadcast(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     [own], places = operands, x.numbers("dimensions")
     dims = list(uniform(x.shape.sizes).dims)
     for place, dim in zip(places, own.dims, strict=True):
@@ -310,38 +310,38 @@ def _broadcast(rules: Rules, x: Instruction, operands: Sequence[State]) -> State
 
 
 @_rule("reshape", "bitcast")
-def _reshape(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _reshape(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     return reshaped(operands[0], x.shape.sizes)
 
 
 @_rule("transpose")
-def _transpose(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _transpose(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     [own] = operands
     return own.with_dims([own.dims[d] for d in x.numbers("dimensions")])
 
 
 @_rule("iota")
-def _iota(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _iota(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     [along] = x.numbers("iota_dimension")
     sizes = x.shape.sizes
-    return State(tuple(Along(n, () if d == along else None) for d, n in enumerate(sizes)))
+    return ValueState(tuple(Along(n, () if d == along else None) for d, n in enumerate(sizes)))
 
 
 @_rule("opt-barrier", "optimization-barrier", "domain", "all-gather-done", "all-reduce-done")
-def _same(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _same(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     return operands[0]
 
 
 # --- parts and joins ------------------------------------------------------------------------------
 
 
-def _undivided(state: State, dims: Sequence[int]) -> State:
+def _undivided(state: ValueState, dims: Sequence[int]) -> ValueState:
     """Return it as a stack of the blocks that devices have of some dimensions."""
     return as_stack(state, [n for d in dims for n in state.dims[d].pieces])
 
 
 @_rule("slice", "pad")
-def _slice(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _slice(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     own = operands[0]
     changed = [d for d, n in enumerate(x.shape.sizes) if n != own.dims[d].size]
     if x.opcode == "pad" and changed and operands[1].number != 0 and own.partial:
@@ -360,7 +360,7 @@ def _slice(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 
 
 @_rule("reverse", "concatenate")
-def _along(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _along(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     dims = x.numbers("dimensions")
     operands = [_undivided(own, dims) for own in operands]
     sized = [
@@ -377,7 +377,9 @@ def _along(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 
 
 @_rule("dynamic-slice")
-def _dynamic_slice(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _dynamic_slice(
+    rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]
+) -> ValueState:
     own, *starts = operands
     if own.is_hidden or (len(own.dims) == 1 and starts[0].is_hidden):
         return replace(whole(x.shape.sizes), is_hidden=True)
@@ -414,7 +416,7 @@ def _dynamic_slice(rules: Rules, x: Instruction, operands: Sequence[State]) -> S
     return replace(own, stacked=stacked).with_dims(dims)
 
 
-def _fitting(rules: Rules, own: State, count: int) -> tuple[int, ...]:
+def _fitting(rules: HloRules, own: ValueState, count: int) -> tuple[int, ...]:
     """Return the pieces that number the parts of a value, if those of one axis alone can.
 
     Raises:
@@ -431,7 +433,9 @@ def _fitting(rules: Rules, own: State, count: int) -> tuple[int, ...]:
 
 
 @_rule("dynamic-update-slice")
-def _dynamic_update(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _dynamic_update(
+    rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]
+) -> ValueState:
     own, part, *starts = operands
     changed = [d for d, dim in enumerate(part.dims) if dim.size != own.dims[d].size]
     own, part = (_undivided(state, changed) for state in (own, part))
@@ -449,7 +453,7 @@ def _dynamic_update(rules: Rules, x: Instruction, operands: Sequence[State]) -> 
     return added(made, part.partial, part.kind)
 
 
-def _check_places(rules: Rules, dims: Sequence[Along], places: State) -> None:
+def _check_places(rules: HloRules, dims: Sequence[Along], places: ValueState) -> None:
     """Check that places in a dimension that is divided count from where each block begins.
 
     Raises:
@@ -462,7 +466,7 @@ def _check_places(rules: Rules, dims: Sequence[Along], places: State) -> None:
 
 
 @_rule("gather")
-def _gather(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _gather(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     """Whole rows at places; of a dimension that is divided, each device takes rows of its block."""
     own, places = operands
     offset, collapsed = x.numbers("offset_dims"), x.numbers("collapsed_slice_dims")
@@ -477,13 +481,13 @@ def _gather(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
     _check_places(rules, [own.dims[d] for d in named], places)
     own = as_stack(own, [n for d in named for n in own.dims[d].pieces])
     along = own.stacked | places.stacked
-    made = State(partial=own.partial, kind=own.kind, stacked=along)
+    made = ValueState(partial=own.partial, kind=own.kind, stacked=along)
     if places.partial:
         raise NotTyped("its places are partial")
     outer = [dim for d, dim in enumerate(places.dims) if d != last]
     numbers = [d for d in range(len(places.dims)) if d != last]
     for d, e in zip(stacked, beside, strict=True):
-        joined_dim = joined([State((own.dims[d],)), State((places.dims[e],))]).dims[0]
+        joined_dim = joined([ValueState((own.dims[d],)), ValueState((places.dims[e],))]).dims[0]
         outer[numbers.index(e)] = joined_dim
     inner = iter(Along(1) if d in single else own.dims[d] for d in kept)
     rest = iter(outer)
@@ -492,7 +496,7 @@ def _gather(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 
 
 @_rule("scatter")
-def _scatter(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _scatter(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     """Rows that are added at places, whose sum over the devices is that of all rows."""
     if len(operands) != 3:
         raise NotTyped("it scatters several arrays")
@@ -517,7 +521,7 @@ def _scatter(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
         if places.dims[e].axes == () and places.stacked.issuperset(updates.dims[d].pieces)
     ]  # fmt: skip
     updates = _undivided(updates, local)
-    pairs = {e: joined([State((updates.dims[d],)), State((places.dims[e],))]).dims[0]
+    pairs = {e: joined([ValueState((updates.dims[d],)), ValueState((places.dims[e],))]).dims[0]
              for d, e in zip(free, outer, strict=True)}  # fmt: skip
     over = frozenset(n for e, dim in pairs.items() if e not in beside for n in dim.pieces)
     dims: list[Along] = []
@@ -534,7 +538,7 @@ def _scatter(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
         _check_places(rules, [Along(own.dims[named[0]].size, pieces)], places)
         dims[named[0]] = Along(own.dims[named[0]].size, pieces)
         along -= places.stacked
-    made = State(stacked=along, is_hidden=places.is_hidden).with_dims(dims)
+    made = ValueState(stacked=along, is_hidden=places.is_hidden).with_dims(dims)
     made = added(added(made, over, "sum"), updates.partial, updates.kind)
     if own.number == 0:
         return made
@@ -545,7 +549,9 @@ def _scatter(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 
 
 @_rule("custom-call")
-def _call_of_library(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _call_of_library(
+    rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]
+) -> ValueState:
     """A product of cuBLAS, or the largest elements, as the name of what is called says."""
     target = x.attributes.get("custom_call_target", "").strip('"')
     if "gemm" in target or "matmul" in target:
@@ -556,7 +562,7 @@ def _call_of_library(rules: Rules, x: Instruction, operands: Sequence[State]) ->
 
 
 @_rule("topk")
-def _top(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _top(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     """The largest elements along the last dimension."""
     own = _undivided(operands[0], [len(operands[0].dims) - 1])
     if own.partial:
@@ -565,7 +571,7 @@ def _top(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 
 
 @_rule("sort")
-def _sort(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _sort(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     dims = x.numbers("dimensions")
     if any(own.partial for own in operands):
         raise NotTyped("it sorts what is partial")
@@ -576,7 +582,7 @@ def _sort(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 
 
 @_rule("reduce")
-def _reduce(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _reduce(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     over = x.numbers("dimensions")
     if len(operands) != 2:
         return _reduced_together(operands, over)
@@ -588,7 +594,7 @@ def _reduce(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
     return added(own.with_dims(kept), pieces, kind)
 
 
-def _reduced_together(operands: Sequence[State], over: Sequence[int]) -> State:
+def _reduced_together(operands: Sequence[ValueState], over: Sequence[int]) -> ValueState:
     """Return a reduction of several arrays by a function of its own, such as the place of the
     largest element; what is divided along its dimensions is one for each block."""
     own = joined(_of_blocks(operands[: len(operands) // 2]))
@@ -599,14 +605,14 @@ def _reduced_together(operands: Sequence[State], over: Sequence[int]) -> State:
 
 
 @_rule("dot")
-def _dot(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _dot(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     left, right = operands
     sums = x.numbers("lhs_contracting_dims"), x.numbers("rhs_contracting_dims")
     batch = x.numbers("lhs_batch_dims"), x.numbers("rhs_batch_dims")
     return product(left, right, sums, batch)
 
 
-def _product_of_library(x: Instruction, operands: Sequence[State]) -> State:
+def _product_of_library(x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     """Return how the product of a call of cuBLAS lies; its workspace is one of each device."""
     text = x.attributes.get("backend_config", "")
     dims = [[int(n) for n in re.findall(r"\d+", found[1])] if found else [] for found in (
@@ -620,8 +626,11 @@ def _product_of_library(x: Instruction, operands: Sequence[State]) -> State:
 
 
 def product(
-    left: State, right: State, sums: Sequence[Sequence[int]], batch: Sequence[Sequence[int]]
-) -> State:
+    left: ValueState,
+    right: ValueState,
+    sums: Sequence[Sequence[int]],
+    batch: Sequence[Sequence[int]],
+) -> ValueState:
     """Return how a product lies.
 
     Raises:
@@ -634,12 +643,14 @@ def product(
     for a, b in (*pairs[1], *pairs[0]):
         left, right = divided(left, a, right.dims[b]), divided(right, b, left.dims[a])
     for a, b in pairs[0]:
-        over.update(joined([State((left.dims[a],)), State((right.dims[b],))]).dims[0].pieces)
-    dims = [joined([State((left.dims[a],)), State((right.dims[b],))]).dims[0]
+        over.update(
+            joined([ValueState((left.dims[a],)), ValueState((right.dims[b],))]).dims[0].pieces
+        )
+    dims = [joined([ValueState((left.dims[a],)), ValueState((right.dims[b],))]).dims[0]
             for a, b in pairs[1]]  # fmt: skip
     for state, own, shared in ((left, sums[0], batch[0]), (right, sums[1], batch[1])):
         dims += [dim for d, dim in enumerate(state.dims) if d not in own and d not in shared]
-    made = State(stacked=left.stacked | right.stacked).with_dims(dims)
+    made = ValueState(stacked=left.stacked | right.stacked).with_dims(dims)
     for state in (left, right):
         if state.partial and state.kind != "sum":
             raise NotTyped("it multiplies what is partial")
@@ -648,7 +659,7 @@ def product(
 
 
 @_rule("convolution")
-def _convolution(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _convolution(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     """Images may be divided in their batch, and channels and features too."""
     image, filters = operands
     labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", x.attributes.get("dim_labels", ""))
@@ -667,19 +678,19 @@ def _convolution(rules: Rules, x: Instruction, operands: Sequence[State]) -> Sta
         divided(image, f, filters.dims[i]),
         divided(filters, i, image.dims[f]),
     )
-    pair = State((image.dims[first["f"]],)), State((filters.dims[second["i"]],))
+    pair = ValueState((image.dims[first["f"]],)), ValueState((filters.dims[second["i"]],))
     over = joined(pair).dims[0].pieces
     dims = [Along(n) for n in x.shape.sizes]
     dims[last["b"]], dims[last["f"]] = image.dims[first["b"]], filters.dims[second["o"]]
     stacked = image.stacked | filters.stacked
-    made = added(State(stacked=stacked).with_dims(dims), frozenset(over), "sum")
+    made = added(ValueState(stacked=stacked).with_dims(dims), frozenset(over), "sum")
     for state in (image, filters):
         made = added(made, state.partial, "sum")
     return made
 
 
 @_rule("reduce-window", "select-and-scatter")
-def _window(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+def _window(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     """Windows along dimensions that are not divided, or one window of a whole block."""
     arrays = operands[: len(operands) // 2] if x.opcode == "reduce-window" else operands[:1]
     own = joined(_of_blocks(arrays)) if len(arrays) > 1 else arrays[0]
@@ -701,7 +712,9 @@ def _window(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 # --- collectives ----------------------------------------------------------------------------------
 
 
-def sent_by_hand(rules: Rules, x: Instruction, own: State, over: Sequence[int]) -> State:
+def sent_by_hand(
+    rules: HloRules, x: HloInstruction, own: ValueState, over: Sequence[int]
+) -> ValueState:
     """Return the result of a collective of a ``shard_map``: each device has what it is given."""
     own = replace(stack_of(own), number=None)
     count = math.prod(map(rules.size_of, over))
@@ -717,7 +730,7 @@ def sent_by_hand(rules: Rules, x: Instruction, own: State, over: Sequence[int]) 
     return replace(own, stacked=stacked).with_dims(dims)
 
 
-def all_reduced(rules: Rules, own: State, over: Sequence[int], kind: str) -> State:
+def all_reduced(rules: HloRules, own: ValueState, over: Sequence[int], kind: str) -> ValueState:
     """Return the result of an all-reduce.
 
     Raises:
@@ -732,7 +745,7 @@ def all_reduced(rules: Rules, own: State, over: Sequence[int], kind: str) -> Sta
     return replace(made, number=None, table=None, is_hidden=False)
 
 
-def all_gathered(rules: Rules, own: State, over: Sequence[int], dim: int) -> State:
+def all_gathered(rules: HloRules, own: ValueState, over: Sequence[int], dim: int) -> ValueState:
     """Return the result of an all-gather.
 
     Raises:
@@ -755,7 +768,9 @@ def all_gathered(rules: Rules, own: State, over: Sequence[int], dim: int) -> Sta
     return own.with_dims(dims)
 
 
-def reduce_scattered(rules: Rules, own: State, over: Sequence[int], dim: int, kind: str) -> State:
+def reduce_scattered(
+    rules: HloRules, own: ValueState, over: Sequence[int], dim: int, kind: str
+) -> ValueState:
     """Return the result of a reduce-scatter.
 
     Raises:
@@ -768,7 +783,7 @@ def reduce_scattered(rules: Rules, own: State, over: Sequence[int], dim: int, ki
     return made.with_dims(dims)
 
 
-def exchanged(rules: Rules, own: State, over: Sequence[int], dim: int | None) -> State:
+def exchanged(rules: HloRules, own: ValueState, over: Sequence[int], dim: int | None) -> ValueState:
     """Return the result of an all-to-all: what each device has is a stack of what it received.
 
     Args:
@@ -796,7 +811,9 @@ def exchanged(rules: Rules, own: State, over: Sequence[int], dim: int | None) ->
     return replace(made, stacked=made.stacked | set(over), number=None).with_dims(made.dims)
 
 
-def _renamed(rules: Rules, own: State, digits: Mapping[Digit, Digit]) -> tuple[State, list[int]]:
+def _renamed(
+    rules: HloRules, own: ValueState, digits: Mapping[Digit, Digit]
+) -> tuple[ValueState, list[int]]:
     """Return a value behind an exchange of digits of the devices, and the pieces that change."""
     to: dict[int, int] = {}
     for before, after in digits.items():
@@ -813,7 +830,9 @@ def _renamed(rules: Rules, own: State, digits: Mapping[Digit, Digit]) -> tuple[S
     return made, [a for a, b in to.items() if a != b]
 
 
-def permuted(rules: Rules, own: State, pairs: Sequence[tuple[int, int]]) -> tuple[State, list[int]]:
+def permuted(
+    rules: HloRules, own: ValueState, pairs: Sequence[tuple[int, int]]
+) -> tuple[ValueState, list[int]]:
     """Return the result of a collective-permute, and the pieces that blocks move along: pieces are
     exchanged, or blocks move along some of them.
 

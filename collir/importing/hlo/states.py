@@ -35,7 +35,7 @@ class Along:
 
 
 @dataclass(frozen=True)
-class State:
+class ValueState:
     """What a value is.
 
     Attributes:
@@ -68,7 +68,7 @@ class State:
         """All pieces that dimensions are divided over."""
         return frozenset(n for x in self.dims for n in x.pieces)
 
-    def with_dims(self, dims: Sequence[Along]) -> "State":
+    def with_dims(self, dims: Sequence[Along]) -> "ValueState":
         """Return it with other dimensions.
 
         Raises:
@@ -80,17 +80,17 @@ class State:
         return replace(self, dims=tuple(dims), table=None)
 
 
-def uniform(sizes: Sequence[int], number: float | None = None) -> State:
+def uniform(sizes: Sequence[int], number: float | None = None) -> ValueState:
     """Return an array whose elements are equal."""
-    return State(tuple(Along(n, None) for n in sizes), number=number)
+    return ValueState(tuple(Along(n, None) for n in sizes), number=number)
 
 
-def whole(sizes: Sequence[int]) -> State:
+def whole(sizes: Sequence[int]) -> ValueState:
     """Return an array that every device has."""
-    return State(tuple(Along(n) for n in sizes))
+    return ValueState(tuple(Along(n) for n in sizes))
 
 
-def of_table(table: Table, sizes: Sequence[int], varying: frozenset[int]) -> State:
+def of_table(table: Table, sizes: Sequence[int], varying: frozenset[int]) -> ValueState:
     """Return an array of integers that are known on each device.
 
     Args:
@@ -99,10 +99,10 @@ def of_table(table: Table, sizes: Sequence[int], varying: frozenset[int]) -> Sta
     dims = [Along(n, None if (table == table.take([0], d)).all() else ())
             for d, n in enumerate(sizes, 1)]  # fmt: skip
     number = float(table.flat[0]) if (table == table.flat[0]).all() else None
-    return State(tuple(dims), stacked=varying, number=number, table=table)
+    return ValueState(tuple(dims), stacked=varying, number=number, table=table)
 
 
-def as_stack(x: State, pieces: Sequence[int]) -> State:
+def as_stack(x: ValueState, pieces: Sequence[int]) -> ValueState:
     """Return it as a stack along pieces that divide it: each device has its block."""
     dims = [Along(d.size, tuple(n for n in d.pieces if n not in pieces) if d.axes else d.axes)
             for d in x.dims]  # fmt: skip
@@ -114,7 +114,7 @@ def as_stack(x: State, pieces: Sequence[int]) -> State:
     return replace(x, dims=tuple(dims), stacked=x.stacked | found, table=None)
 
 
-def joined(states: Sequence[State]) -> State:
+def joined(states: Sequence[ValueState]) -> ValueState:
     """Return how the results of a function of elements lie.
 
     Raises:
@@ -127,10 +127,10 @@ def joined(states: Sequence[State]) -> State:
         if len(known) > 1:
             raise NotTyped(f"its operands are divided in different ways in dimension {d}")
         dims.append(Along(own[0].size, known.pop() if known else None))
-    return State(stacked=frozenset[int]().union(*(x.stacked for x in states))).with_dims(dims)
+    return ValueState(stacked=frozenset[int]().union(*(x.stacked for x in states))).with_dims(dims)
 
 
-def _divided(states: Sequence[State]) -> list[State]:
+def _divided(states: Sequence[ValueState]) -> list[ValueState]:
     """Return stacks as divided in the dimension in which another operand is divided so."""
     made = list(states)
     for d in range(len(states[0].dims)):
@@ -142,7 +142,7 @@ def _divided(states: Sequence[State]) -> list[State]:
     return made
 
 
-def divided(x: State, dim: int, other: Along) -> State:
+def divided(x: ValueState, dim: int, other: Along) -> ValueState:
     """Return a stack as divided in a dimension, if another dimension is divided so; or what divides
     a dimension as dividing one of size 1 in front of it, which is another shape of one array."""
     own, axes = x.dims[dim], other.pieces
@@ -158,7 +158,7 @@ def divided(x: State, dim: int, other: Along) -> State:
     return replace(x, dims=dims, stacked=x.stacked - set(outer), table=None)
 
 
-def _from_behind(x: State, dim: int, axes: tuple[int, ...]) -> State:
+def _from_behind(x: ValueState, dim: int, axes: tuple[int, ...]) -> ValueState:
     """Return it with more pieces of a dimension of size 1, from those of the next dimension."""
     own, behind = x.dims[dim], x.dims[dim + 1].pieces if dim + 1 < len(x.dims) else ()
     count = len(axes) - len(own.pieces)
@@ -168,7 +168,7 @@ def _from_behind(x: State, dim: int, axes: tuple[int, ...]) -> State:
     return replace(x, dims=(*x.dims[:dim], Along(1, axes), next_, *x.dims[dim + 2 :]))
 
 
-def _to_behind(x: State, dim: int, axes: tuple[int, ...]) -> State:
+def _to_behind(x: ValueState, dim: int, axes: tuple[int, ...]) -> ValueState:
     """Return it with more or less pieces of a dimension behind one of size 1."""
     own, front = x.dims[dim].pieces, x.dims[dim - 1] if dim else Along(0)
     whole = (*front.pieces, *own)
@@ -179,7 +179,7 @@ def _to_behind(x: State, dim: int, axes: tuple[int, ...]) -> State:
                             *x.dims[dim + 1 :]))  # fmt: skip
 
 
-def stack_of(x: State) -> State:
+def stack_of(x: ValueState) -> ValueState:
     """Return it as what each device has, whatever that is a part of."""
     whole_ = as_stack(x, sorted(x.axes))
     return replace(whole_, partial=frozenset(), stacked=whole_.stacked | x.partial, table=None)
@@ -193,7 +193,7 @@ class _Merged(Exception):
         self.pieces = pieces
 
 
-def reshaped(x: State, sizes: Sequence[int]) -> State:
+def reshaped(x: ValueState, sizes: Sequence[int]) -> ValueState:
     """Return an array with other dimensions, whose elements stay in order.
 
     Raises:
@@ -210,7 +210,7 @@ def reshaped(x: State, sizes: Sequence[int]) -> State:
         return x.with_dims(_regrouped(x, sizes))
 
 
-def _regrouped(x: State, sizes: Sequence[int]) -> list[Along]:
+def _regrouped(x: ValueState, sizes: Sequence[int]) -> list[Along]:
     """Return the dimensions of a reshape."""
     made: list[Along] = []
     before, after = list(x.dims), list(sizes)
@@ -228,7 +228,7 @@ def _regrouped(x: State, sizes: Sequence[int]) -> list[Along]:
     return made
 
 
-def _view(x: State, sizes: Sequence[int]) -> Table | None:
+def _view(x: ValueState, sizes: Sequence[int]) -> Table | None:
     return None if x.table is None else x.table.reshape(len(x.table), *sizes)
 
 
@@ -250,7 +250,7 @@ def _group(left: Sequence[Along], right: Sequence[int]) -> list[Along]:
     return [Along(size, divided if n == place else ()) for n, size in enumerate(right)]
 
 
-def added(x: State, pieces: frozenset[int], kind: str) -> State:
+def added(x: ValueState, pieces: frozenset[int], kind: str) -> ValueState:
     """Return it as partial over more pieces.
 
     Raises:

@@ -25,17 +25,17 @@ BITS = {
 
 
 @dataclass(frozen=True)
-class Shape:
+class HloShape:
     """The shape of an array on one device; of a tuple, those of its parts."""
 
     dtype: str
     sizes: tuple[int, ...] = ()
-    parts: tuple["Shape", ...] | None = None
+    parts: tuple["HloShape", ...] | None = None
 
     @property
-    def arrays(self) -> Iterator["Shape"]:
+    def arrays(self) -> Iterator["HloShape"]:
         """Yield the shapes of all arrays."""
-        stack: list[Shape] = [self]
+        stack: list[HloShape] = [self]
         while stack:
             shape = stack.pop()
             if shape.parts is None:
@@ -63,7 +63,7 @@ class Shape:
 
 
 @dataclass(frozen=True, eq=False)
-class Instruction:
+class HloInstruction:
     """An instruction.
 
     Attributes:
@@ -74,7 +74,7 @@ class Instruction:
     """
 
     name: str
-    shape: Shape
+    shape: HloShape
     opcode: str
     inside: str
     operands: tuple[str, ...]
@@ -93,7 +93,7 @@ class Instruction:
 
 
 @dataclass(eq=False)
-class Computation:
+class HloComputation:
     """A computation: its instructions, in order.
 
     Attributes:
@@ -102,28 +102,28 @@ class Computation:
 
     name: str
     line: int
-    instructions: list[Instruction] = field(default_factory=list[Instruction])
-    root: Instruction | None = None
+    instructions: list[HloInstruction] = field(default_factory=list[HloInstruction])
+    root: HloInstruction | None = None
 
     @cached_property
-    def by_name(self) -> dict[str, Instruction]:
+    def by_name(self) -> dict[str, HloInstruction]:
         """Its instructions by their names."""
         return {x.name: x for x in self.instructions}
 
     @property
-    def parameters(self) -> list[Instruction]:
+    def parameters(self) -> list[HloInstruction]:
         """Its parameters, in order."""
         found = [x for x in self.instructions if x.opcode == "parameter"]
         return sorted(found, key=lambda x: int(x.inside))
 
     @property
-    def result(self) -> Instruction:
+    def result(self) -> HloInstruction:
         """The instruction that is its result."""
         return self.root or self.instructions[-1]
 
 
 @dataclass(eq=False)
-class Module:
+class HloModule:
     """A module of HLO.
 
     Attributes:
@@ -132,8 +132,8 @@ class Module:
     """
 
     name: str
-    computations: dict[str, Computation]
-    entry: Computation
+    computations: dict[str, HloComputation]
+    entry: HloComputation
     partitions: int
     replicas: int
     scheduled: bool
@@ -164,7 +164,7 @@ _ATTRIBUTE = re.compile(r"([\w\-]+)=(.*)", re.DOTALL)
 _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\s*$")
 
 
-def read(text: str, file: str) -> Module:
+def read(text: str, file: str) -> HloModule:
     """Return the module of a text.
 
     Raises:
@@ -180,15 +180,15 @@ def read(text: str, file: str) -> Module:
         what = "the file is empty" if not text.strip() else "this is no HLO of XLA"
         raise reader.fault(header + 1, f"{what}: it begins with `HloModule NAME`")
     frames = _frames(reader.lines)
-    found: dict[str, Computation] = {}
-    entry: Computation | None = None
-    current: Computation | None = None
+    found: dict[str, HloComputation] = {}
+    entry: HloComputation | None = None
+    current: HloComputation | None = None
     for number, raw in enumerate(reader.lines[header + 1 :], header + 2):
         line = _COMMENT.sub("", raw) if "/*" in raw else raw
         if current is None:
             opened = _COMPUTATION.match(line)
             if opened is not None and "=" not in line.partition("(")[0]:
-                current = Computation(opened[2], number)
+                current = HloComputation(opened[2], number)
                 if current.name in found:
                     raise reader.fault(number, f"there are two computations {current.name}")
                 found[current.name] = current
@@ -212,7 +212,7 @@ def read(text: str, file: str) -> Module:
     flags = {name: re.search(rf"\b{name}=(\w+)", first) for name in
              ("num_partitions", "replica_count", "is_scheduled")}  # fmt: skip
     partitions, replicas, scheduled = (x[1] if x else "" for x in flags.values())
-    return Module(
+    return HloModule(
         match[1].rstrip(","), found, entry, int(partitions or 1), int(replicas or 1),
         scheduled == "true",
     )  # fmt: skip
@@ -220,7 +220,7 @@ def read(text: str, file: str) -> Module:
 
 def _instruction(
     reader: _Reader, line: str, number: int, frames: Mapping[int, str]
-) -> tuple[Instruction, bool]:
+) -> tuple[HloInstruction, bool]:
     start = _INSTRUCTION.match(line)
     if start is None:
         raise reader.fault(number, "this is no instruction: expected `%name = SHAPE opcode(...)`")
@@ -248,14 +248,14 @@ def _instruction(
             if name is not None and not (name[1] in BITS and part == name[1]):
                 operands.append(name[1])
     source = _source(attributes, frames)
-    made = Instruction(start[2], shape, opcode[1], inside.strip(), tuple(operands), attributes,
+    made = HloInstruction(start[2], shape, opcode[1], inside.strip(), tuple(operands), attributes,
                        number, source)  # fmt: skip
     return made, start[1] is not None
 
 
-def _shape(reader: _Reader, line: str, number: int, at: int) -> tuple[Shape, int]:
+def _shape(reader: _Reader, line: str, number: int, at: int) -> tuple[HloShape, int]:
     """Return the shape that begins at a column, and where it ends."""
-    stack: list[list[Shape]] = []
+    stack: list[list[HloShape]] = []
     while True:
         while at < len(line) and line[at] in " ,":
             at += 1
@@ -268,7 +268,7 @@ def _shape(reader: _Reader, line: str, number: int, at: int) -> tuple[Shape, int
         if line[at] == ")":
             if not stack:
                 raise reader.fault(number, "a shape has a `)` too many", at + 1)
-            made, at = Shape("tuple", (), tuple(stack.pop())), at + 1
+            made, at = HloShape("tuple", (), tuple(stack.pop())), at + 1
         else:
             made, at = _array(reader, line, number, at)
         if not stack:
@@ -276,7 +276,7 @@ def _shape(reader: _Reader, line: str, number: int, at: int) -> tuple[Shape, int
         stack[-1].append(made)
 
 
-def _array(reader: _Reader, line: str, number: int, at: int) -> tuple[Shape, int]:
+def _array(reader: _Reader, line: str, number: int, at: int) -> tuple[HloShape, int]:
     match = _ARRAY.match(line, at)
     if match is None or match[1] not in BITS:
         raise reader.fault(number, "this is no shape, such as f32[8,64]", at + 1)
@@ -286,7 +286,7 @@ def _array(reader: _Reader, line: str, number: int, at: int) -> tuple[Shape, int
     sizes = match[2].replace("<=", "").split(",") if match[2].strip() else []
     if not all(size.strip().isdigit() and len(size) < _DIGITS for size in sizes):
         raise reader.fault(number, f"the sizes [{match[2]}] are no numbers", at + 1)
-    return Shape(match[1], tuple(map(int, sizes))), end
+    return HloShape(match[1], tuple(map(int, sizes))), end
 
 
 _DIGITS = 15
@@ -333,7 +333,7 @@ def split(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _check_names(reader: _Reader, found: Mapping[str, Computation]) -> None:
+def _check_names(reader: _Reader, found: Mapping[str, HloComputation]) -> None:
     """Check that all operands and computations are there, each before it is used, and that no
     computation runs itself."""
     for computation in found.values():
@@ -366,7 +366,7 @@ def _check_names(reader: _Reader, found: Mapping[str, Computation]) -> None:
                 stack.append((follower, _calls(found[follower])))
 
 
-def _calls(computation: Computation) -> Iterator[str]:
+def _calls(computation: HloComputation) -> Iterator[str]:
     return (name for x in computation.instructions for name in called(x))
 
 
@@ -376,7 +376,7 @@ _CALLERS = (
 )  # fmt: skip
 
 
-def called(x: Instruction) -> list[str]:
+def called(x: HloInstruction) -> list[str]:
     """Return the computations that an instruction runs."""
     found: list[str] = []
     for key in _CALLERS:

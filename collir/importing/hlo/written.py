@@ -25,10 +25,10 @@ from collir.importing.hlo.inference import (
     pairs_of,
     shaped,
 )
-from collir.importing.hlo.loops import Loop, loop_of
-from collir.importing.hlo.mesh import Pieces
-from collir.importing.hlo.states import Along, NotTyped, State, of_table, whole
-from collir.importing.hlo.text import Computation, Instruction, Module, Shape
+from collir.importing.hlo.loops import HloLoop, loop_of
+from collir.importing.hlo.mesh import MeshPieces
+from collir.importing.hlo.states import Along, NotTyped, ValueState, of_table, whole
+from collir.importing.hlo.text import HloComputation, HloInstruction, HloModule, HloShape
 from collir.importing.values import MALFORMED
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.layout.coll import STEPS
@@ -46,7 +46,7 @@ class NotWritten(Exception):
 
 
 @dataclass(frozen=True)
-class Cell:
+class WrittenValue:
     """A value that is written.
 
     Attributes:
@@ -56,16 +56,16 @@ class Cell:
     """
 
     name: str
-    shape: Shape
-    value: State | Untyped
-    state: State
+    shape: HloShape
+    value: ValueState | Untyped
+    state: ValueState
     is_block: bool
 
 
-Cells = Cell | tuple[Any, ...]
+Cells = WrittenValue | tuple[Any, ...]
 
 
-def _flops(x: Instruction, shape: Shape, given: Sequence[Cell]) -> int:
+def _flops(x: HloInstruction, shape: HloShape, given: Sequence[WrittenValue]) -> int:
     """Return the operations of an instruction: of a product those of its sums, else an operation
     for each element that it takes or gives."""
     sizes = [cell.shape.sizes for cell in given]
@@ -84,7 +84,7 @@ def _flops(x: Instruction, shape: Shape, given: Sequence[Cell]) -> int:
     return max([shape.elements, *map(math.prod, sizes)])
 
 
-class Writer:
+class HloWriter:
     """Writes the function of a module.
 
     Attributes:
@@ -96,7 +96,7 @@ class Writer:
         has_blocks: whether all values are written as blocks that all devices have.
     """
 
-    def __init__(self, module: Module, pieces: Pieces, file: str, has_blocks: bool = False):
+    def __init__(self, module: HloModule, pieces: MeshPieces, file: str, has_blocks: bool = False):
         self.module, self.pieces, self.file = module, pieces, file
         self.has_blocks = has_blocks
         self.typer = Typer(module, pieces)
@@ -108,7 +108,7 @@ class Writer:
         self._views: dict[str, tuple[str, list[int]]] = {}
         self.indent = "  "
 
-    def inner(self) -> "Writer":
+    def inner(self) -> "HloWriter":
         """Return the writer of a body inside, whose names are its own."""
         made = copy(self)
         made.lines, made._names, made.indent = [], set(), self.indent + "  "
@@ -155,7 +155,7 @@ class Writer:
         """Return the number of devices along pieces."""
         return math.prod(map(self.typer.rules.size_of, pieces))
 
-    def sizes(self, state: State) -> list[int]:
+    def sizes(self, state: ValueState) -> list[int]:
         """Return the sizes of an array as it is written: 1 where elements are equal along a
         dimension, and none if all of them are."""
         if all(d.axes is None for d in state.dims):
@@ -166,7 +166,7 @@ class Writer:
         """Return pieces as they are written behind ``over``."""
         return self.pieces.listed(pieces)
 
-    def type(self, dtype: str, state: State) -> str:
+    def type(self, dtype: str, state: ValueState) -> str:
         """Return the type of an array."""
         dims = [f"{size}{self.axes(d.pieces)}"
                 for size, d in zip(self.sizes(state), state.dims, strict=False)]  # fmt: skip
@@ -182,13 +182,15 @@ class Writer:
 
     # --- cells ----------------------------------------------------------------------------------
 
-    def cell(self, name: str, shape: Shape, value: State | Untyped, state: State) -> Cell:
+    def cell(
+        self, name: str, shape: HloShape, value: ValueState | Untyped, state: ValueState
+    ) -> WrittenValue:
         """Return a value that is written as an array."""
-        return Cell(name, shape, value, state, False)
+        return WrittenValue(name, shape, value, state, False)
 
-    def computed(self, cell: Cell) -> Cell:
+    def computed(self, cell: WrittenValue) -> WrittenValue:
         """Return a value that is written; numbers that are known on each device were not yet."""
-        if cell.name or not isinstance(cell.value, State):
+        if cell.name or not isinstance(cell.value, ValueState):
             return cell
         table = cell.value.table
         assert table is not None
@@ -196,14 +198,14 @@ class Writer:
             state = replace(cell.value, table=None)
             number = int(cell.value.number)
             text = f"constant value {number} to {DTYPES.get(cell.shape.dtype, 'i8')}[]"
-            return Cell(self.step(text, "c"), cell.shape, cell.value, state, False)
+            return WrittenValue(self.step(text, "c"), cell.shape, cell.value, state, False)
         state = whole(cell.shape.sizes)
         self.opaque["partition-id"] = self.opaque.get("partition-id", 0) + 1
         to = self.type(cell.shape.dtype, state)
         name = self.step(f"constant value 0 to {to}", "of_device")
-        return Cell(name, cell.shape, cell.value, state, True)
+        return WrittenValue(name, cell.shape, cell.value, state, True)
 
-    def block(self, cell: Cell) -> Cell:
+    def block(self, cell: WrittenValue) -> WrittenValue:
         """Return a value as a block that all devices have."""
         cell = self.computed(cell)
         if cell.is_block:
@@ -213,10 +215,10 @@ class Writer:
         if cell.state.axes or cell.state.partial:
             to = self.type(cell.shape.dtype, own)
             name = self.step(f"reinterpret %{cell.name} to {to}", cell.name)
-            return Cell(name, cell.shape, cell.value, own, True)
+            return WrittenValue(name, cell.shape, cell.value, own, True)
         return replace(cell, state=own, is_block=True)
 
-    def full(self, cell: Cell, dims: Sequence[int] | None = None) -> Cell:
+    def full(self, cell: WrittenValue, dims: Sequence[int] | None = None) -> WrittenValue:
         """Return a value that is not written with 1 for sizes of equal elements."""
         cell = self.computed(cell)
         wanted = range(len(cell.state.dims)) if dims is None else dims
@@ -231,18 +233,18 @@ class Writer:
         name = self.step(f"broadcast_to %{cell.name} to {to}", cell.name)
         return replace(cell, name=name, state=state)
 
-    def reinterpreted(self, cell: Cell, state: State) -> Cell:
+    def reinterpreted(self, cell: WrittenValue, state: ValueState) -> WrittenValue:
         """Return a block as one of an array."""
         cell = self.block(cell)
         to = self.type(cell.shape.dtype, state)
         if to == self.type(cell.shape.dtype, cell.state):
             return cell
         name = self.step(f"reinterpret %{cell.name} to {to}", cell.name)
-        return Cell(name, cell.shape, cell.value, state, False)
+        return WrittenValue(name, cell.shape, cell.value, state, False)
 
     # --- instructions ---------------------------------------------------------------------------
 
-    def computation(self, computation: Computation, given: Sequence[Cells]) -> Cells:
+    def computation(self, computation: HloComputation, given: Sequence[Cells]) -> Cells:
         """Write a computation, and return its result."""
         cells: dict[str, Cells] = {}
         for x in computation.instructions:
@@ -256,11 +258,11 @@ class Writer:
                 raise self.fault(what, x) from error
         return cells[computation.result.name]
 
-    def fault(self, message: str, x: Instruction) -> DiagnosticError:
+    def fault(self, message: str, x: HloInstruction) -> DiagnosticError:
         """Return an error at the line of an instruction."""
         return DiagnosticError(Diagnostic(message, Position(self.file, x.line, 1)))
 
-    def instruction(self, x: Instruction, operands: list[Cells]) -> Cells:
+    def instruction(self, x: HloInstruction, operands: list[Cells]) -> Cells:
         """Write an instruction, and return its result."""
         if is_collective(x) and x.opcode != "async-start":
             return self.collective(x, operands)
@@ -287,7 +289,7 @@ class Writer:
             return tuple(self.values(part) for part in cells)
         return cells.value
 
-    def operation(self, x: Instruction, operands: Sequence[Cells]) -> Cells:
+    def operation(self, x: HloInstruction, operands: Sequence[Cells]) -> Cells:
         """Write an operation on arrays."""
         try:
             made = self.typer.instruction(x, [self.values(cell) for cell in operands])
@@ -300,17 +302,17 @@ class Writer:
                        for shape, value in zip(x.shape.arrays, values, strict=True)]  # fmt: skip
             return shape_cells(made_of, x.shape)
         assert not isinstance(made, tuple)
-        if isinstance(made, State) and made.table is not None:
+        if isinstance(made, ValueState) and made.table is not None:
             return self.cell("", x.shape, made, made)
         if x.opcode != "dynamic-slice":
             given = [self.computed(cell) for cell in given]
         write = _STEPS.get(x.opcode)
         if write is None:
             return self._opaque(x, x.shape, made, given)
-        is_array = isinstance(made, State) and not made.stacked and not self.has_blocks
+        is_array = isinstance(made, ValueState) and not made.stacked and not self.has_blocks
         arrays = given[:1] if x.opcode == "dynamic-slice" else given
         if is_array and not any(c.is_block for c in arrays):
-            assert isinstance(made, State)
+            assert isinstance(made, ValueState)
             before = len(self.lines)
             try:
                 return self.cell(write(self, x, given, made), x.shape, made, made)
@@ -320,14 +322,18 @@ class Writer:
         try:
             state = whole(x.shape.sizes)
             name = write(self, x, [self.block(cell) for cell in given], state)
-            return Cell(name, x.shape, made, state, True)
+            return WrittenValue(name, x.shape, made, state, True)
         except (NotWritten, NotTyped, *MALFORMED):
             del self.lines[before:]
         return self._opaque(x, x.shape, made, given)
 
     def _opaque(
-        self, x: Instruction, shape: Shape, value: State | Untyped, given: Sequence[Cell]
-    ) -> Cell:
+        self,
+        x: HloInstruction,
+        shape: HloShape,
+        value: ValueState | Untyped,
+        given: Sequence[WrittenValue],
+    ) -> WrittenValue:
         """Write an instruction as the time that its operations take."""
         state = whole(shape.sizes)
         self.opaque[x.opcode] = self.opaque.get(x.opcode, 0) + 1
@@ -340,11 +346,11 @@ class Writer:
         flops = _flops(x, shape, given) if shape.dtype[0] in "fb" else 0
         names = ", ".join(f"%{name}" for name in dict.fromkeys([first, *others]))
         name = self.step(f"compute {names} flops {flops}", x.opcode)
-        return Cell(name, shape, value, state, True)
+        return WrittenValue(name, shape, value, state, True)
 
     # --- loops ----------------------------------------------------------------------------------
 
-    def loop(self, x: Instruction, given: Cells) -> Cells:
+    def loop(self, x: HloInstruction, given: Cells) -> Cells:
         """Write a loop: what is read or written slice by slice is sliced or stacked."""
         values = self.typer.loop(x, self.values(given))
         found = loop_of(self.module, x)
@@ -355,14 +361,14 @@ class Writer:
 
     # --- collectives ----------------------------------------------------------------------------
 
-    def collective(self, x: Instruction, operands: Sequence[Cells]) -> Cells:
+    def collective(self, x: HloInstruction, operands: Sequence[Cells]) -> Cells:
         """Write a collective."""
         given = [cell for own in operands for cell in cells_of(own)]
         made = self.typer.collective(x, [cell.value for cell in given])
         sent = self.typer.made.sent[x]
         values, shapes = [*flat(made)], self.typer.results(x)
         is_async = " async" if x.opcode.endswith("-start") else ""
-        results: list[Cell] = []
+        results: list[WrittenValue] = []
         if x.base == "all-to-all" and len(given) > 1:
             results = _exchanged_parts(self, x, given, values, sent.over, is_async)
         else:
@@ -381,13 +387,13 @@ class Writer:
         arguments: list[str] = []
         given: list[Cells] = []
         for x in entry.parameters:
-            cells: list[Cell] = []
+            cells: list[WrittenValue] = []
             named = _ARGUMENT.search(x.attributes.get("metadata", ""))
             for shape, value in zip(x.shape.arrays, flat(self.typer.parameter(x)), strict=True):
                 name = self.name(named[1] if named else x.name)
-                state = value if isinstance(value, State) else whole(shape.sizes)
+                state = value if isinstance(value, ValueState) else whole(shape.sizes)
                 arguments.append(f"%{name}: {self.type(shape.dtype, state)}")
-                cells.append(Cell(name, shape, value, state, isinstance(value, Untyped)))
+                cells.append(WrittenValue(name, shape, value, state, isinstance(value, Untyped)))
             given.append(shape_cells(cells, x.shape))
         results = [self.full(cell) for cell in cells_of(self.computation(entry, given))]
         for number, cell in enumerate(results):
@@ -427,18 +433,18 @@ def pruned(lines: Sequence[str], used: set[str]) -> list[str]:
     return kept[::-1]
 
 
-def cells_of(cells: Cells) -> list[Cell]:
+def cells_of(cells: Cells) -> list[WrittenValue]:
     """Return all values of a tuple."""
     if isinstance(cells, tuple):
         return [cell for part in cells for cell in cells_of(part)]
     return [cells]
 
 
-def shape_cells(cells: Sequence[Cell], shape: Shape) -> Cells:
+def shape_cells(cells: Sequence[WrittenValue], shape: HloShape) -> Cells:
     """Return values as the parts of a shape."""
     left = iter(cells)
 
-    def made(own: Shape) -> Cells:
+    def made(own: HloShape) -> Cells:
         return next(left) if own.parts is None else tuple(made(part) for part in own.parts)
 
     return made(shape)
@@ -446,7 +452,7 @@ def shape_cells(cells: Sequence[Cell], shape: Shape) -> Cells:
 
 # --- steps ----------------------------------------------------------------------------------------
 
-Step = Callable[[Writer, Instruction, Sequence[Cell], State], str]
+Step = Callable[[HloWriter, HloInstruction, Sequence[WrittenValue], ValueState], str]
 _STEPS: dict[str, Step] = {}
 
 
@@ -472,19 +478,19 @@ _COMPARED = {
 }  # fmt: skip
 
 
-def _is_float(cell: Cell) -> bool:
+def _is_float(cell: WrittenValue) -> bool:
     return cell.shape.dtype[0] in "fb"
 
 
 @_step(*_ONE)
-def _map(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _map(w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState) -> str:
     if x.opcode != "negate" and not _is_float(given[0]):
         raise NotWritten
     return w.step(f"{_ONE[x.opcode]} %{given[0].name}", _ONE[x.opcode])
 
 
 @_step(*_TWO)
-def _two(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _two(w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState) -> str:
     if x.shape.dtype == "pred" or (x.opcode == "divide" and not _is_float(given[0])):
         raise NotWritten
     op = _TWO[x.opcode]
@@ -496,7 +502,9 @@ def _two(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
 
 
 @_step("and", "or")
-def _truth(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _truth(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     if x.shape.dtype != "pred":
         raise NotWritten
     number = w.step(f"constant value {int(x.opcode == 'or')} to bool[]", "c")
@@ -506,13 +514,15 @@ def _truth(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> st
 
 
 @_step("abs")
-def _abs(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _abs(w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState) -> str:
     negative = w.step(f"neg %{given[0].name}", "neg")
     return w.step(f"maximum %{given[0].name}, %{negative}", "abs")
 
 
 @_step("compare")
-def _compare(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _compare(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     op = _COMPARED.get(x.attributes.get("direction", ""))
     if op is None or given[0].shape.dtype == "pred":
         raise NotWritten
@@ -520,21 +530,27 @@ def _compare(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> 
 
 
 @_step("select")
-def _select(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _select(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     if state.partial:
         raise NotWritten
     return w.step(f"where {', '.join(f'%{cell.name}' for cell in given)}", "where")
 
 
 @_step("clamp")
-def _clamp(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _clamp(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     low, own, high = (cell.name for cell in given)
     least = w.step(f"maximum %{own}, %{low}", "maximum")
     return w.step(f"minimum %{least}, %{high}", "minimum")
 
 
 @_step("convert", "copy", "reduce-precision")
-def _convert(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _convert(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     [own] = given
     before, after = DTYPES.get(own.shape.dtype), DTYPES.get(x.shape.dtype)
     if before == after:
@@ -545,7 +561,9 @@ def _convert(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> 
 
 
 @_step("constant")
-def _constant(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _constant(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     if state.number is None or not math.isfinite(state.number):
         number = {"inf": "inf", "-inf": "-inf"}.get(x.inside.strip(), "")
         if not number or not _is_float_shape(x.shape):
@@ -555,12 +573,12 @@ def _constant(w: Writer, x: Instruction, given: Sequence[Cell], state: State) ->
     return w.step(f"constant value {number} to {w.type(x.shape.dtype, state)}", "c")
 
 
-def _is_float_shape(shape: Shape) -> bool:
+def _is_float_shape(shape: HloShape) -> bool:
     return shape.dtype[0] in "fb"
 
 
 @_step("iota")
-def _iota(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _iota(w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState) -> str:
     [dim] = x.numbers("iota_dimension")
     dtype = x.shape.dtype if x.shape.dtype[0] in "su" else "s32"
     name = w.step(f"iota dim {dim} to {w.type(dtype, state)}", "iota")
@@ -570,7 +588,9 @@ def _iota(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str
 
 
 @_step("broadcast")
-def _broadcast(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _broadcast(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     """The operand with sizes of 1 where its elements are repeated."""
     [own], places = given, x.numbers("dimensions")
     if not w.sizes(own.state) and not w.sizes(state):
@@ -585,7 +605,9 @@ def _broadcast(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -
 
 
 @_step("reshape", "bitcast")
-def _reshape(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _reshape(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     if not w.sizes(given[0].state) and not w.sizes(state):
         return given[0].name
     own = w.full(given[0])
@@ -599,7 +621,9 @@ def _reshape(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> 
 
 
 @_step("transpose")
-def _transpose(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _transpose(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     order = x.numbers("dimensions")
     if order == sorted(order) or not w.sizes(given[0].state):
         return given[0].name
@@ -607,7 +631,9 @@ def _transpose(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -
 
 
 @_step("slice")
-def _slice(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _slice(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     bounds = re.findall(r"\[(\d+):(\d+)(?::(\d+))?\]", x.attributes.get("slice", ""))
     name = given[0].name
     for dim, (start, end, step) in enumerate(bounds):
@@ -624,7 +650,7 @@ def _slice(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> st
 
 
 @_step("pad")
-def _pad(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _pad(w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState) -> str:
     own, value = w.full(given[0]), given[1].state.number
     if value is None or not math.isfinite(value):
         raise NotWritten
@@ -643,14 +669,18 @@ def _pad(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
 
 
 @_step("concatenate")
-def _concatenate(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _concatenate(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     [dim] = x.numbers("dimensions")
     names = ", ".join(f"%{w.full(cell).name}" for cell in given)
     return w.step(f"concat {names} dim {dim}", "concat") if len(given) > 1 else given[0].name
 
 
 @_step("dynamic-slice")
-def _dynamic_slice(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _dynamic_slice(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     """The block of each device, or elements at a place that is computed."""
     own, *starts = given
     name = own.name
@@ -675,7 +705,9 @@ def _dynamic_slice(w: Writer, x: Instruction, given: Sequence[Cell], state: Stat
 
 
 @_step("reduce")
-def _reduce(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _reduce(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     kind = {"sum": "sum", "max": "max", "min": "min"}.get(
         w.typer.rules.reducer(x.attributes.get("to_apply", "")), ""
     )
@@ -689,7 +721,7 @@ def _reduce(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> s
 
 
 @_step("dot")
-def _dot(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _dot(w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState) -> str:
     left, right = (w.full(cell) for cell in given)
     if not _is_float(left) or left.shape.dtype != right.shape.dtype:
         raise NotWritten
@@ -712,7 +744,9 @@ def _dot(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
 
 
 @_step("gather")
-def _gather(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _gather(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     """Whole rows of the first dimension; others are costed by what they read."""
     own, places = (w.full(cell) for cell in given)
     offset, collapsed = x.numbers("offset_dims"), x.numbers("collapsed_slice_dims")
@@ -732,7 +766,9 @@ def _gather(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> s
 
 
 @_step("convolution")
-def _convolution(w: Writer, x: Instruction, given: Sequence[Cell], state: State) -> str:
+def _convolution(
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
+) -> str:
     """A convolution without dilation of images with channels last."""
     window = dict(re.findall(r"(\w+)=(\S+)", x.attributes.get("window", "").strip("{}")))
     labels = re.fullmatch(r"(\w+)_(\w+)->(\w+)", x.attributes.get("dim_labels", ""))
@@ -774,12 +810,13 @@ def _convolution(w: Writer, x: Instruction, given: Sequence[Cell], state: State)
 
 
 def _one(
-    w: Writer, x: Instruction, cell: Cell, value: State | Untyped, shape: Shape,
+    w: HloWriter, x: HloInstruction, cell: WrittenValue, value: ValueState | Untyped,
+    shape: HloShape,
     over: tuple[int, ...] | None, is_async: str,
-) -> Cell:  # fmt: skip
+) -> WrittenValue:  # fmt: skip
     """Write a collective of one array."""
     given = cell.value
-    is_typed = isinstance(value, State) and not value.stacked and not cell.is_block
+    is_typed = isinstance(value, ValueState) and not value.stacked and not cell.is_block
     is_typed = is_typed and not w.has_blocks
     if over is None:
         return w._opaque(x, shape, value, [cell])  # pyright: ignore[reportPrivateUsage]
@@ -788,39 +825,44 @@ def _one(
     own = _divided(w, cell, x.numbers("dimensions")[0], over) if x.base == "all-gather" else cell
     own = w.full(own)
     if x.base in ("all-to-all", "collective-permute"):
-        if is_typed and isinstance(value, State) and own.state == _plain(given):
+        if is_typed and isinstance(value, ValueState) and own.state == _plain(given):
             try:
                 name = _exchange(w, x, own, value, over, is_async)
-                return Cell(name, shape, value, _plain(value) or value, False)
+                return WrittenValue(name, shape, value, _plain(value) or value, False)
             except NotWritten:
                 pass
         return _moved(w, x, own, value, shape, over, is_async)
-    if not is_typed or (isinstance(given, State) and given.stacked):
+    if not is_typed or (isinstance(given, ValueState) and given.stacked):
         own = w.reinterpreted(own, _needed(w, x, own, over))
     listed = w.listed(over if x.base != "all-reduce" else sorted(over))
     dims = f" dim {x.numbers('dimensions')[0]}" if x.base != "all-reduce" else ""
     op = x.base.replace("-", "_")
     name = w.step(f"{op} %{own.name} over {listed}{dims}{is_async}", x.name)
     if is_typed:
-        assert isinstance(value, State)
+        assert isinstance(value, ValueState)
         state = replace(value, dims=tuple(Along(d.size, d.pieces) for d in value.dims))
-        return Cell(name, shape, value, state, False)
+        return WrittenValue(name, shape, value, state, False)
     if x.base != "reduce-scatter":
-        return Cell(name, shape, value, whole(shape.sizes), True)
+        return WrittenValue(name, shape, value, whole(shape.sizes), True)
     [dim] = x.numbers("dimensions")
     made = [Along(n, over if d == dim else ()) for d, n in enumerate(shape.sizes)]
-    return Cell(name, shape, value, State(tuple(made)), False)
+    return WrittenValue(name, shape, value, ValueState(tuple(made)), False)
 
 
-def _plain(value: State | Untyped) -> State | None:
+def _plain(value: ValueState | Untyped) -> ValueState | None:
     """Return how a value is written whose elements are not known."""
-    if not isinstance(value, State) or value.stacked:
+    if not isinstance(value, ValueState) or value.stacked:
         return None
-    return State(tuple(Along(d.size, d.pieces) for d in value.dims), value.partial, value.kind)
+    return ValueState(tuple(Along(d.size, d.pieces) for d in value.dims), value.partial, value.kind)
 
 
 def _exchange(
-    w: Writer, x: Instruction, own: Cell, value: State, over: tuple[int, ...], is_async: str
+    w: HloWriter,
+    x: HloInstruction,
+    own: WrittenValue,
+    value: ValueState,
+    over: tuple[int, ...],
+    is_async: str,
 ) -> str:
     """Write an exchange of blocks as what it makes of the array.
 
@@ -850,7 +892,7 @@ def _exchange(
 
 
 def _transposed_blocks(
-    w: Writer, x: Instruction, own: Cell, over: tuple[int, ...], is_async: str
+    w: HloWriter, x: HloInstruction, own: WrittenValue, over: tuple[int, ...], is_async: str
 ) -> str:
     """Write the exchange of parts of a dimension d, as large as the group, in front of the rest of
     the array's dimension: that dimension is divided then, and d counts the blocks of another."""
@@ -875,7 +917,7 @@ def _transposed_blocks(
     return w.step(f"transpose %{name} order [{', '.join(map(str, order))}]", "received")
 
 
-def _divided(w: Writer, cell: Cell, dim: int, over: tuple[int, ...]) -> Cell:
+def _divided(w: HloWriter, cell: WrittenValue, dim: int, over: tuple[int, ...]) -> WrittenValue:
     """Return a value whose elements are equal along a dimension as divided there."""
     own = cell.state
     if cell.is_block or not own.dims or own.dims[dim].axes is not None or own.partial:
@@ -887,7 +929,9 @@ def _divided(w: Writer, cell: Cell, dim: int, over: tuple[int, ...]) -> Cell:
     return replace(cell, name=made, state=state)
 
 
-def _needed(w: Writer, x: Instruction, cell: Cell, over: tuple[int, ...]) -> State:
+def _needed(
+    w: HloWriter, x: HloInstruction, cell: WrittenValue, over: tuple[int, ...]
+) -> ValueState:
     """Return the type that the operand of a collective has at least."""
     state = whole(cell.shape.sizes)
     if x.base == "all-gather":
@@ -904,9 +948,10 @@ def _needed(w: Writer, x: Instruction, cell: Cell, over: tuple[int, ...]) -> Sta
 
 
 def _moved(
-    w: Writer, x: Instruction, cell: Cell, value: State | Untyped, shape: Shape,
+    w: HloWriter, x: HloInstruction, cell: WrittenValue, value: ValueState | Untyped,
+    shape: HloShape,
     over: tuple[int, ...], is_async: str,
-) -> Cell:  # fmt: skip
+) -> WrittenValue:  # fmt: skip
     """Write an exchange of the blocks of devices, as of an array in one dimension."""
     block = w.block(cell)
     count, total = w.size_of(over), shape.elements
@@ -927,32 +972,33 @@ def _moved(
         name = w.step(f"reinterpret %{name} to {dtype}[{total}]", "received")
     sizes = ", ".join(map(str, shape.sizes))
     name = w.step(f"reshape %{name} to [{sizes}]", "received")
-    return Cell(name, shape, value, whole(shape.sizes), True)
+    return WrittenValue(name, shape, value, whole(shape.sizes), True)
 
 
 def _exchanged_parts(
-    w: Writer, x: Instruction, given: Sequence[Cell], values: Sequence[State | Untyped],
+    w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue],
+    values: Sequence[ValueState | Untyped],
     over: tuple[int, ...] | None, is_async: str,
-) -> list[Cell]:  # fmt: skip
+) -> list[WrittenValue]:  # fmt: skip
     """Write an all-to-all of one array for each member of the group: of all of them together."""
     shape = given[0].shape
     one = ", ".join(map(str, (1, *shape.sizes)))
     parts = [w.step(f"reshape %{w.block(cell).name} to [{one}]", "part") for cell in given]
     listed = ", ".join(f"%{name}" for name in parts)
     joined = w.step(f"concat {listed} dim 0", "parts")
-    wide = Shape(shape.dtype, (len(given), *shape.sizes))
-    cell = Cell(joined, wide, values[0], whole(wide.sizes), True)
+    wide = HloShape(shape.dtype, (len(given), *shape.sizes))
+    cell = WrittenValue(joined, wide, values[0], whole(wide.sizes), True)
     if not over:
         return [w._opaque(x, shape, v, [cell]) for v in values]  # pyright: ignore[reportPrivateUsage]
     made = _moved(w, replace(x, shape=wide), cell, values[0], wide, over, is_async)
-    results: list[Cell] = []
+    results: list[WrittenValue] = []
     for number, value in enumerate(values):
         low, high = number, len(given) - 1 - number
         parts_of = f"{f' low -{low}' if low else ''}{f' high -{high}' if high else ''}"
         name = w.step(f"pad %{made.name} dim 0{parts_of}", "part") if parts_of else made.name
         sizes = ", ".join(map(str, shape.sizes))
         name = w.step(f"reshape %{name} to [{sizes}]", "part")
-        results.append(Cell(name, shape, value, whole(shape.sizes), True))
+        results.append(WrittenValue(name, shape, value, whole(shape.sizes), True))
     return results
 
 
@@ -960,35 +1006,39 @@ def _exchanged_parts(
 
 
 def _loop(
-    w: Writer, x: Instruction, found: Loop, cells: Sequence[Cell], values: Sequence[Any]
+    w: HloWriter,
+    x: HloInstruction,
+    found: HloLoop,
+    cells: Sequence[WrittenValue],
+    values: Sequence[Any],
 ) -> Cells:
     """Write a loop of a known length."""
     inner = w.inner()
-    carried: dict[int, Cell] = {}
-    sliced: dict[int, Cell] = {}
+    carried: dict[int, WrittenValue] = {}
+    sliced: dict[int, WrittenValue] = {}
     clauses: dict[str, list[str]] = {"carry": [], "slice": []}
-    inside: list[Cell] = []
+    inside: list[WrittenValue] = []
     for number, (cell, value) in enumerate(zip(cells, values, strict=True)):
         if number in found.stacked:
             inside.append(cell)
             continue
-        is_block = not isinstance(value, State) or bool(value.stacked) or cell.is_block
+        is_block = not isinstance(value, ValueState) or bool(value.stacked) or cell.is_block
         state = whole(cell.shape.sizes)
-        if isinstance(value, State) and not is_block:
+        if isinstance(value, ValueState) and not is_block:
             dims = tuple(Along(d.size, d.pieces) for d in value.dims)
             state = replace(value, number=None, dims=dims)
         start = _as(w, cell, state, is_block)
         name = inner.name(start.name)
         clause = f"%{name} = %{start.name}"
         if number in found.sliced:
-            own = Shape(cell.shape.dtype, cell.shape.sizes[1:])
+            own = HloShape(cell.shape.dtype, cell.shape.sizes[1:])
             part = replace(state, dims=state.dims[1:])
-            known = replace(value, dims=value.dims[1:]) if isinstance(value, State) else value
-            sliced[number] = Cell(name, own, known, part, is_block)
+            known = replace(value, dims=value.dims[1:]) if isinstance(value, ValueState) else value
+            sliced[number] = WrittenValue(name, own, known, part, is_block)
             clauses["slice"].append(clause)
             inside.append(start)
         else:
-            carried[number] = Cell(name, cell.shape, value, state, is_block)
+            carried[number] = WrittenValue(name, cell.shape, value, state, is_block)
             clauses["carry"].append(clause)
             inside.append(carried[number])
     body = _Body(inner, found, inside, sliced)
@@ -1011,16 +1061,16 @@ def _loop(
     for name, (number, own) in zip(names, carried.items(), strict=True):
         after[number] = replace(own, name=name)
     for name, (number, cell) in zip(behind, stacks.items(), strict=True):
-        shape = Shape(cell.shape.dtype, (found.times, *cell.shape.sizes))
+        shape = HloShape(cell.shape.dtype, (found.times, *cell.shape.sizes))
         state = replace(cell.state, dims=(Along(found.times), *cell.state.dims))
         value = values[number] if cell.is_block else state
-        after[number] = Cell(name, shape, value, state, cell.is_block)
+        after[number] = WrittenValue(name, shape, value, state, cell.is_block)
     return shape_cells(after, x.shape)
 
 
 def _without_counter(
-    w: Writer, found: Loop, carried: dict[int, Cell], clauses: list[str]
-) -> Cell | None:
+    w: HloWriter, found: HloLoop, carried: dict[int, WrittenValue], clauses: list[str]
+) -> WrittenValue | None:
     """Leave out the carry that counts iterations, if nothing but itself depends on it, and return
     its number behind the loop."""
     number = found.counter
@@ -1037,10 +1087,10 @@ def _without_counter(
     del carried[number]
     del clauses[place]
     times = of_table(np.full(w.module.devices, found.times), (), frozenset())
-    return Cell("", own.shape, times, times, False)
+    return WrittenValue("", own.shape, times, times, False)
 
 
-def _as(w: Writer, cell: Cell, state: State, is_block: bool) -> Cell:
+def _as(w: HloWriter, cell: WrittenValue, state: ValueState, is_block: bool) -> WrittenValue:
     """Return a value written as another one is."""
     if is_block:
         return w.block(cell)
@@ -1062,11 +1112,17 @@ def _as(w: Writer, cell: Cell, state: State, is_block: bool) -> Cell:
 class _Body:
     """Writes the body of a loop: slices are values of their own, and what is stacked is kept."""
 
-    def __init__(self, w: Writer, found: Loop, inside: Sequence[Cell], sliced: dict[int, Cell]):
+    def __init__(
+        self,
+        w: HloWriter,
+        found: HloLoop,
+        inside: Sequence[WrittenValue],
+        sliced: dict[int, WrittenValue],
+    ):
         self.w, self.found, self.inside, self.sliced = w, found, inside, sliced
-        self.written: dict[int, Cell] = {}
+        self.written: dict[int, WrittenValue] = {}
 
-    def run(self, shape: Shape) -> list[Cell]:
+    def run(self, shape: HloShape) -> list[WrittenValue]:
         """Write it, and return the carries behind an iteration."""
         cells: dict[str, Cells] = {}
         for x in self.found.body.instructions:
@@ -1077,7 +1133,7 @@ class _Body:
                 cells[x.name] = _with_front(self.w, own, x.shape)
             elif x in self.found.writes:
                 update = cells[x.operands[1]]
-                assert isinstance(update, Cell)
+                assert isinstance(update, WrittenValue)
                 number = self.found.writes[x]
                 self.written[number] = _without_front(self.w, update)
                 cells[x.name] = self.inside[number]
@@ -1086,21 +1142,21 @@ class _Body:
         return cells_of(cells[self.found.body.result.name])
 
 
-def _with_front(w: Writer, cell: Cell, shape: Shape) -> Cell:
+def _with_front(w: HloWriter, cell: WrittenValue, shape: HloShape) -> WrittenValue:
     """Return a slice with a dimension of 1 in front."""
     state = replace(cell.state, dims=(Along(1), *cell.state.dims))
     name = w.reshaped(cell.name, w.sizes(cell.state), w.sizes(state))
     value = replace(cell.value, dims=(Along(1), *cell.value.dims)) \
-        if isinstance(cell.value, State) else cell.value  # fmt: skip
-    return Cell(name, shape, value, state, cell.is_block)
+        if isinstance(cell.value, ValueState) else cell.value  # fmt: skip
+    return WrittenValue(name, shape, value, state, cell.is_block)
 
 
-def _without_front(w: Writer, cell: Cell) -> Cell:
+def _without_front(w: HloWriter, cell: WrittenValue) -> WrittenValue:
     """Return what is written to a place of a stack, without the dimension of 1."""
     cell = w.full(cell)
     if cell.state.dims[0].pieces:
         cell = w.block(cell)
     state = replace(cell.state, dims=cell.state.dims[1:])
     name = w.reshaped(cell.name, w.sizes(cell.state), w.sizes(state))
-    return Cell(name, Shape(cell.shape.dtype, cell.shape.sizes[1:]), cell.value, state,
+    return WrittenValue(name, HloShape(cell.shape.dtype, cell.shape.sizes[1:]), cell.value, state,
                 cell.is_block)  # fmt: skip

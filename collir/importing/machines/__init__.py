@@ -18,14 +18,14 @@ from collir.importing.machines import (
 )
 from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.joined import join
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 from collir.machine.level import MachineError
 
 __all__ = ["FORMATS", "MachineDescription", "detect", "join", "read"]
 
 
 @dataclass(frozen=True)
-class Format:
+class MachineFormat:
     """A format of a text that describes a machine.
 
     ``about`` names the format in messages. An XML text is recognised by its ``root``, another
@@ -39,17 +39,17 @@ class Format:
 
 
 FORMATS = {
-    "nccl": Format(
+    "nccl": MachineFormat(
         "NCCL's topology XML (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE)", nccl_xml.read, "system"
     ),
-    "hwloc": Format("hwloc's XML (lstopo --of xml)", hwloc.read, "topology"),
-    "amd-smi": Format(
+    "hwloc": MachineFormat("hwloc's XML (lstopo --of xml)", hwloc.read, "topology"),
+    "amd-smi": MachineFormat(
         "what `rocm-smi --showtopo` or `amd-smi topology` prints", amd_smi.read, mark=amd_smi.TITLE
     ),
-    "nvidia-smi": Format(
+    "nvidia-smi": MachineFormat(
         "what `nvidia-smi topo -m` prints", nvidia_smi.read, mark=nvidia_smi.HEADER
     ),
-    "slurm": Format(
+    "slurm": MachineFormat(
         "SLURM's topology.conf or topology.yaml",
         slurm.read,
         mark=re.compile(
@@ -57,7 +57,7 @@ FORMATS = {
             re.IGNORECASE | re.MULTILINE,
         ),
     ),
-    "astra-sim": Format(
+    "astra-sim": MachineFormat(
         "a network of ASTRA-sim (yaml)",
         astra.read,
         mark=re.compile(r"^[\"']?(?:topology|npus_count)[\"']?[ \t]*:", re.MULTILINE),
@@ -90,18 +90,20 @@ def detect(text: str) -> str:
         ReadError: the text has none of the formats.
     """
     if not text.strip():
-        raise ReadError("the file is empty", Place(1))
+        raise ReadError("the file is empty", TextPlace(1))
     if text.lstrip().startswith("<"):
         root = _root(text)
         for name, format in FORMATS.items():
             if root and format.root == root:
                 return name
-        raise ReadError("this XML is neither NCCL's (<system>) nor hwloc's (<topology>)", Place(1))
+        raise ReadError(
+            "this XML is neither NCCL's (<system>) nor hwloc's (<topology>)", TextPlace(1)
+        )
     for name, format in FORMATS.items():
         if format.mark and format.mark.search(text):
             return name
     known = ", ".join(format.about for format in FORMATS.values())
-    raise ReadError(f"this is none of {known}; --format says which", Place(1))
+    raise ReadError(f"this is none of {known}; --format says which", TextPlace(1))
 
 
 def read(text: str, format: str | None = None) -> MachineDescription:

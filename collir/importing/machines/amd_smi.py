@@ -8,7 +8,7 @@ from collir.importing.machines import assumed, regular
 from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.host import Distance, Gpu, Host
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 TITLE = re.compile(
     r"^[ \t=|>]*(?P<name>access(?:ibility)?|link accessibility|weight|hops|link type|numa bw|"
@@ -31,14 +31,14 @@ _MOST_MB = 10**9
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a table, and its place."""
 
     text: str
-    place: Place
+    place: TextPlace
 
 
-Table = dict[tuple[str, str], Cell]
+Table = dict[tuple[str, str], TableCell]
 
 
 def read(text: str) -> MachineDescription:
@@ -49,7 +49,7 @@ def read(text: str) -> MachineDescription:
     """
     tables, names, numa = _tables(text)
     if not names:
-        raise ReadError("there is no table of GPUs here", Place(1))
+        raise ReadError("there is no table of GPUs here", TextPlace(1))
     regular.check_count(len(names), next(iter(names.values())))
     remarks: list[Remark] = []
     if "type" not in tables:
@@ -60,7 +60,7 @@ def read(text: str) -> MachineDescription:
         message = "without a table of link types, GPUs one hop apart are taken to be linked by xGMI"
         remarks.append(Remark(message, first))
         tables["type"] = {
-            pair: Cell("XGMI" if hops.text == "1" else "PCIE", hops.place)
+            pair: TableCell("XGMI" if hops.text == "1" else "PCIE", hops.place)
             for pair, hops in tables["hops"].items()
         }
     gpus = list(names)
@@ -87,12 +87,12 @@ def read(text: str) -> MachineDescription:
     return regular.description(host, about, names[gpus[0]], remarks)
 
 
-def _tables(text: str) -> tuple[dict[str, Table], dict[str, Place], dict[int, int]]:
+def _tables(text: str) -> tuple[dict[str, Table], dict[str, TextPlace], dict[int, int]]:
     """Return the tables by what they hold, the names of GPUs with the places of their rows, and
     the NUMA node of each GPU."""
     tables: dict[str, Table] = {}
-    headers: dict[str, Place] = {}
-    rows: dict[str, Place] = {}
+    headers: dict[str, TextPlace] = {}
+    rows: dict[str, TextPlace] = {}
     numa: dict[int, int] = {}
     table: Table | None = None
     columns: list[str] = []
@@ -111,31 +111,33 @@ def _tables(text: str) -> tuple[dict[str, Table], dict[str, Place], dict[int, in
         elif not columns:
             columns = [word for word, _ in words if _NAME.fullmatch(word)]
             if len(columns) < len(words):
-                raise ReadError("this line of names has other words", Place(number, words[0][1]))
+                raise ReadError(
+                    "this line of names has other words", TextPlace(number, words[0][1])
+                )
             for word, column in words:
-                headers.setdefault(word, Place(number, column))
+                headers.setdefault(word, TextPlace(number, column))
         else:
             _add_row(table, columns, words, number)
-            rows.setdefault(words[0][0], Place(number, words[0][1]))
+            rows.setdefault(words[0][0], TextPlace(number, words[0][1]))
     return tables, headers | rows, numa
 
 
 def _add_row(table: Table, columns: list[str], words: list[tuple[str, int]], number: int) -> None:
     (name, column), cells = words[0], words[1:]
     if name not in columns:
-        raise ReadError(f"{shown(name)} has a row, but no column", Place(number, column))
+        raise ReadError(f"{shown(name)} has a row, but no column", TextPlace(number, column))
     if len(cells) != len(columns):
         message = f"{shown(name)} has {len(cells)} of {len(columns)} cells"
-        raise ReadError(message, Place(number, words[-1][1]))
+        raise ReadError(message, TextPlace(number, words[-1][1]))
     if (name, columns[0]) in table:
-        raise ReadError(f"there are two rows of {shown(name)}", Place(number, column))
+        raise ReadError(f"there are two rows of {shown(name)}", TextPlace(number, column))
     for other, (word, at) in zip(columns, cells, strict=True):
-        table[name, other] = Cell(word, Place(number, at))
+        table[name, other] = TableCell(word, TextPlace(number, at))
 
 
-def _cell(table: Table, a: str, b: str, gpus: list[str]) -> Cell:
+def _cell(table: Table, a: str, b: str, gpus: list[str]) -> TableCell:
     if (a, b) not in table:
-        place = next(iter(table.values())).place if table else Place(1)
+        place = next(iter(table.values())).place if table else TextPlace(1)
         raise ReadError(f"the table has no cell for {shown(a)} and {shown(b)}", place)
     return table[a, b]
 
@@ -150,7 +152,7 @@ def _links(
     """
     linked: dict[tuple[int, int], int] = {}
     weights: dict[tuple[int, int], int] = {}
-    bandwidth: Cell | None = None
+    bandwidth: TableCell | None = None
     for a, first in enumerate(gpus):
         for b, second in enumerate(gpus):
             cell = _cell(tables["type"], first, second, gpus)

@@ -3,7 +3,7 @@
 from collir.importing.machines.description import LevelDescription, MachineDescription
 from collir.importing.machines.flat_yaml import Item, parse
 from collir.importing.numbers import integer, real
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 from collir.machine.level import Level, LinkKind
 from collir.machine.model import MAX_DEVICES
 
@@ -22,7 +22,7 @@ def read(text: str) -> MachineDescription:
     entries = parse(text)
     for key in _KEYS:
         if key not in entries:
-            raise ReadError(f"there is no {key}", Place(1))
+            raise ReadError(f"there is no {key}", TextPlace(1))
     remarks = [
         Remark(f"{shown(key)} is not read", entry.place)
         for key, entry in entries.items()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from collir.importing.values import Place, Remark
+from collir.importing.values import Remark, TextPlace
 from collir.machine.level import Level
 from collir.machine.model import Device, Machine
 
@@ -33,13 +33,13 @@ class MachineDescription:
 
     about: str
     levels: tuple[LevelDescription, ...]
-    place: Place
+    place: TextPlace
     device: Device | None = None
     device_source: str = ""
     remarks: tuple[Remark, ...] = ()
     nodes: frozenset[str] = frozenset()
     hosts: int = 0
-    host_name: tuple[str, Place] = ("", Place(1))
+    host_name: tuple[str, TextPlace] = ("", TextPlace(1))
 
     def machine(self, name: str) -> Machine:
         """Return the machine under a name.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 
 MAX_DEPTH = 64
 MAX_ELEMENTS = 300_000
@@ -17,7 +17,7 @@ class Element:
 
     tag: str
     attributes: dict[str, str]
-    place: Place
+    place: TextPlace
     parent: "Element | None" = None
     children: list["Element"] = field(default_factory=list["Element"])
     words: list[str] = field(default_factory=list[str])
@@ -68,8 +68,8 @@ class _Parser:
         self.open: list[Element] = []
         self.count = 0
 
-    def place(self) -> Place:
-        return Place(self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber + 1)
+    def place(self) -> TextPlace:
+        return TextPlace(self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber + 1)
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self.count += 1
@@ -100,7 +100,7 @@ class _Parser:
         except expat.ExpatError as error:
             reason = expat.ErrorString(error.code) or "not well-formed"
             hint = f": <{shown(self.open[-1].tag)}> is open" if self.open else ""
-            place = Place(max(error.lineno, 1), error.offset + 1)
+            place = TextPlace(max(error.lineno, 1), error.offset + 1)
             raise ReadError(f"this is not XML: {reason}{hint}", place) from None
         assert self.root is not None
         return self.root

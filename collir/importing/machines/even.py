@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collir.importing.values import Place, Remark
+from collir.importing.values import Remark, TextPlace
 
 
 @dataclass(frozen=True)
-class Part:
+class MachinePart:
     """A part of a machine, its place in the text, and the number of its children."""
 
     name: str
-    place: Place
+    place: TextPlace
     children: int
 
 
-def even(parts: Sequence[Part], children: str) -> tuple[int, list[Remark]]:
+def even(parts: Sequence[MachinePart], children: str) -> tuple[int, list[Remark]]:
     """Return the smallest number of children, and a remark if some parts have more."""
     least = min(parts, key=lambda part: part.children)
     most = max(parts, key=lambda part: part.children)

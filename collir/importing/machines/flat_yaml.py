@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 
 MAX_ITEMS = 10_000
 
@@ -19,14 +19,14 @@ class Item:
     """A plain value and its place."""
 
     text: str
-    place: Place
+    place: TextPlace
 
 
 @dataclass(frozen=True)
 class Entry:
     """The place of a key, and its value or values."""
 
-    place: Place
+    place: TextPlace
     items: tuple[Item, ...]
 
 
@@ -44,7 +44,7 @@ class _Parser:
         self.entries: dict[str, Entry] = {}
         self.key = ""
         self.items: list[Item] = []
-        self.opened: Place | None = None  # the bracket that is open
+        self.opened: TextPlace | None = None  # the bracket that is open
         self.ended = False  # nothing more may follow for the key
         self.comma = True  # an item may follow
 
@@ -71,12 +71,12 @@ class _Parser:
                 self.finish()
                 self.key, self.items, self.ended = match[1].strip("\"'"), [], False
                 if self.key in self.entries:
-                    raise ReadError(f"{self.key} is given twice", Place(number))
-                self.entries[self.key] = Entry(Place(number), ())
+                    raise ReadError(f"{self.key} is given twice", TextPlace(number))
+                self.entries[self.key] = Entry(TextPlace(number), ())
                 at = match.end()
             elif match := re.match(r"[ \t]*-[ \t]+", line):
                 if not self.key or self.ended:
-                    raise ReadError("an item of no list", Place(number, match.end()))
+                    raise ReadError("an item of no list", TextPlace(number, match.end()))
                 self.values(line, match.end(), number, dashed=True)
                 return
         self.values(line, at, number)
@@ -85,7 +85,7 @@ class _Parser:
         before = len(self.items)
         while at < len(line):
             match = _TOKEN.match(line, at)
-            place = Place(number, at + 1)
+            place = TextPlace(number, at + 1)
             if match is None:
                 raise ReadError(f"'{shown(line[at])}' is not possible here", place)
             at = match.end()
@@ -98,7 +98,7 @@ class _Parser:
             else:
                 self.item(Item(match[0].strip("\"'"), place), dashed, before)
 
-    def mark(self, mark: str, place: Place, busy: bool) -> None:
+    def mark(self, mark: str, place: TextPlace, busy: bool) -> None:
         if mark == "[" and not self.opened and not self.ended and not busy:
             self.opened, self.comma = place, True
         elif mark == "]" and self.opened:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-from collir.importing.values import Place
+from collir.importing.values import TextPlace
 
 MAX_GPUS = 256
 """The largest number of GPUs of a host, as in NCCL."""
@@ -29,7 +29,7 @@ class Gpu:
     """A GPU and its place in the text."""
 
     name: str
-    place: Place
+    place: TextPlace
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Nic:
     """A network adapter: its bytes/second, if the text has them, and its distance to each GPU."""
 
     name: str
-    place: Place
+    place: TextPlace
     speed: float | None
     distances: tuple[Distance, ...]
 

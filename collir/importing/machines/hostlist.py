@@ -3,7 +3,7 @@
 import re
 from itertools import product
 
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 
 MAX_NAMES = 2**18
 """The largest number of names in a file."""
@@ -12,7 +12,7 @@ _PIECE = re.compile(r"\[([^\[\]]*)\]|[^\[\],]+")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
-def expand(text: str, place: Place, most: int = MAX_NAMES) -> list[str]:
+def expand(text: str, place: TextPlace, most: int = MAX_NAMES) -> list[str]:
     """Return all names of a list; ``place`` is where the list begins.
 
     Raises:
@@ -30,11 +30,11 @@ def expand(text: str, place: Place, most: int = MAX_NAMES) -> list[str]:
         at += 1
 
 
-def _at(place: Place, offset: int) -> Place:
-    return Place(place.line, place.column + offset)
+def _at(place: TextPlace, offset: int) -> TextPlace:
+    return TextPlace(place.line, place.column + offset)
 
 
-def _one(text: str, at: int, place: Place, most: int) -> tuple[list[str], int]:
+def _one(text: str, at: int, place: TextPlace, most: int) -> tuple[list[str], int]:
     """Return the names up to the next comma outside brackets, and the offset of that comma."""
     first = at
     count = 1
@@ -57,7 +57,7 @@ def _one(text: str, at: int, place: Place, most: int) -> tuple[list[str], int]:
     return ["".join(parts) for parts in product(*pieces)], at
 
 
-def _numbers(text: str, place: Place, most: int) -> list[str]:
+def _numbers(text: str, place: TextPlace, most: int) -> list[str]:
     """Return the numbers that stand in brackets; ranges keep their leading zeros."""
     numbers: list[str] = []
     at = 0

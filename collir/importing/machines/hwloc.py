@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from collir.importing.machines import assumed, hwloc_gpus
 from collir.importing.machines.description import LevelDescription, MachineDescription
 from collir.importing.machines.elements import Element, parse
-from collir.importing.machines.even import Part, even
+from collir.importing.machines.even import MachinePart, even
 from collir.importing.machines.hwloc_devices import host_name, is_adapter, is_gpu
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 from collir.machine.level import Fabric, Level, LinkKind
 from collir.machine.model import Device
 
@@ -122,16 +122,16 @@ def _inside(
     names.reverse()
     sizes: list[int] = []
     for depth in range(len(names) + 1):
-        parts: dict[tuple[int, ...], tuple[Part, set[int]]] = {}
+        parts: dict[tuple[int, ...], tuple[MachinePart, set[int]]] = {}
         for core, path in zip(cores, paths, strict=True):
             key = tuple(id(path[name]) for name in names[:depth])
             below = path[names[depth]] if depth < len(names) else core
             holder = path[names[depth - 1]] if depth else None
             title = f"{holder.get('type')} {shown(holder.get('os_index'))}" if holder else "it"
-            place = holder.place if holder else Place(1)
-            parts.setdefault(key, (Part(title.strip(), place, 0), set()))[1].add(id(below))
+            place = holder.place if holder else TextPlace(1)
+            parts.setdefault(key, (MachinePart(title.strip(), place, 0), set()))[1].add(id(below))
         children = _WORDS[names[depth]] if depth < len(names) else noun
-        counted = [Part(part.name, part.place, len(below)) for part, below in parts.values()]
+        counted = [MachinePart(part.name, part.place, len(below)) for part, below in parts.values()]
         size, odd = even(counted, children)
         sizes.append(size)
         remarks += odd
@@ -164,7 +164,7 @@ def _sharing(cores: Sequence[Element], noun: str, memories: int) -> str:
 
 
 def _levels(
-    names: Sequence[str], sizes: Sequence[int], places: Sequence[Place], sharing: str
+    names: Sequence[str], sizes: Sequence[int], places: Sequence[TextPlace], sharing: str
 ) -> list[LevelDescription]:
     """Return a level for each name that has several children, or for the last one.
 

@@ -3,7 +3,7 @@
 import re
 
 from collir.importing.machines.elements import Element
-from collir.importing.values import Place
+from collir.importing.values import TextPlace
 
 _GPU = re.compile(r"(?:cuda|nvml|rsmi|amdsmi|amdgpu|opencl\d+d|ze)\d+(?:\.\d+)?")
 _OPENFABRICS = 3
@@ -34,7 +34,7 @@ def is_adapter(element: Element, root: Element) -> bool:
     return number == _OPENFABRICS or element.get("subtype") == "OpenFabrics"
 
 
-def host_name(root: Element) -> tuple[str, Place]:
+def host_name(root: Element) -> tuple[str, TextPlace]:
     """Return the name of the host and its place, or an empty name."""
     infos = (info for info in root.inside("info") if info.get("name") == "HostName")
     return next(((info.get("value"), info.place) for info in infos), ("", root.place))

@@ -10,7 +10,7 @@ from collir.importing.machines.elements import Element
 from collir.importing.machines.host import Distance, Gpu, Host, Nic
 from collir.importing.machines.hwloc_devices import host_name, is_adapter, is_gpu
 from collir.importing.numbers import integer, real
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _BANDWIDTHS = {"NVLinkBandwidth": "NVLink", "XGMIBandwidth": "xGMI"}
 """The matrices of bandwidths between GPUs in MB/s -> their links."""
@@ -24,7 +24,7 @@ class Links:
     """A matrix of bandwidths in MB/s between objects, which are named by their ``gp_index``."""
 
     fabric: str
-    place: Place
+    place: TextPlace
     objects: tuple[str, ...]
     values: tuple[tuple[int, ...], ...]
 

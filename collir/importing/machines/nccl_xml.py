@@ -10,7 +10,7 @@ from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.elements import Element, parse
 from collir.importing.machines.host import Distance, Gpu, Host, Nic
 from collir.importing.numbers import integer, real
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _LINKS = ("nvlink", "xgmi")
 _ACCELERATOR_CLASSES = ("0x0302", "0x0380", "0x1200")
@@ -222,7 +222,7 @@ def _links(gpus: Sequence[_Gpu], remarks: list[Remark]) -> tuple[tuple[tuple[int
         by_bus[bus] = index
     links = [[0] * len(gpus) for _ in gpus]
     switches = [0] * len(gpus)
-    places: dict[tuple[int, int], Place] = {}
+    places: dict[tuple[int, int], TextPlace] = {}
     for index, gpu in enumerate(gpus):
         for link in gpu.element.children:
             if link.tag not in _LINKS:
@@ -255,7 +255,7 @@ def _uneven(
     gpus: Sequence[_Gpu],
     links: list[list[int]],
     pair: tuple[int, int],
-    places: dict[tuple[int, int], Place],
+    places: dict[tuple[int, int], TextPlace],
     remarks: list[Remark],
 ) -> None:
     a, b = pair

@@ -7,7 +7,7 @@ from collir.importing.machines import assumed
 from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.host import Distance, Gpu, Host, Nic
 from collir.importing.machines.regular import check_count, description
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NAME = r"GPU\d+|NIC\d+|mlx\d+_\d+"
@@ -25,12 +25,12 @@ _MOST = 1000
 
 
 @dataclass(frozen=True)
-class Cell:
+class GpuPath:
     """The path between two devices: a number of NVLinks, or a distance over PCIe."""
 
     links: int
     distance: Distance
-    place: Place
+    place: TextPlace
 
 
 def read(text: str) -> MachineDescription:
@@ -49,7 +49,7 @@ def read(text: str) -> MachineDescription:
     most = max((cell.links for row in matrix for cell in row), default=0)
     new = most >= assumed.MOST_LINKS
     host = Host(
-        tuple(Gpu(name, Place(rows[name][0].place.line)) for name in gpus),
+        tuple(Gpu(name, TextPlace(rows[name][0].place.line)) for name in gpus),
         _symmetric(gpus, matrix, remarks),
         tuple(tuple(cell.distance for cell in row) for row in matrix),
         tuple(
@@ -69,18 +69,18 @@ def read(text: str) -> MachineDescription:
     return description(host, about, header, remarks)
 
 
-def _nic_place(name: str, rows: dict[str, list[Cell]], header: Place) -> Place:
-    return Place(rows[name][0].place.line) if name in rows else header
+def _nic_place(name: str, rows: dict[str, list[GpuPath]], header: TextPlace) -> TextPlace:
+    return TextPlace(rows[name][0].place.line) if name in rows else header
 
 
 def _distances(
-    name: str, columns: list[str], gpus: list[str], rows: dict[str, list[Cell]]
+    name: str, columns: list[str], gpus: list[str], rows: dict[str, list[GpuPath]]
 ) -> tuple[Distance, ...]:
     at = columns.index(name)
     return tuple(rows[gpu][at].distance for gpu in gpus)
 
 
-Word = tuple[str, Place]
+Word = tuple[str, TextPlace]
 
 
 def _words(line: str, number: int) -> list[Word]:
@@ -94,20 +94,20 @@ def _words(line: str, number: int) -> list[Word]:
         text, start = match[0], match.start() + 1
         if _GLUED.fullmatch(text):
             pieces = _PIECE.finditer(text)
-            words += [(piece[0], Place(number, start + piece.start())) for piece in pieces]
+            words += [(piece[0], TextPlace(number, start + piece.start())) for piece in pieces]
         else:
-            words.append((text, Place(number, start)))
+            words.append((text, TextPlace(number, start)))
     return words
 
 
-def _matrix(text: str) -> tuple[list[str], Place, dict[str, list[Cell]]]:
+def _matrix(text: str) -> tuple[list[str], TextPlace, dict[str, list[GpuPath]]]:
     """Return the names of the columns, the place of the header, and the rows by their names.
 
     A header or a row that is too wide for a terminal goes on in the next line.
     """
     columns: list[str] = []
     open_header = False
-    header = Place(1)
+    header = TextPlace(1)
     rows: dict[str, list[Word]] = {}
     row: list[Word] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -140,7 +140,7 @@ def _matrix(text: str) -> tuple[list[str], Place, dict[str, list[Cell]]]:
         elif first.startswith("GPU") and len(words) > 2:
             raise ReadError(f"{shown(first)} has a row, but no column", place)
     if not columns:
-        raise ReadError("there is no line of GPU0 GPU1 ... here", Place(1))
+        raise ReadError("there is no line of GPU0 GPU1 ... here", TextPlace(1))
     cells = {name: _row(words, columns) for name, words in rows.items()}
     for name in columns:
         if name.startswith("GPU") and name not in rows:
@@ -166,11 +166,11 @@ def _add_columns(columns: list[str], words: list[Word]) -> bool:
     return True
 
 
-def _row(words: list[Word], columns: list[str]) -> list[Cell]:
+def _row(words: list[Word], columns: list[str]) -> list[GpuPath]:
     name, cells = words[0][0], words[1 : len(columns) + 1]
     if len(cells) < len(columns):
         raise ReadError(f"{name} has {len(cells)} of {len(columns)} cells", words[-1][1])
-    row: list[Cell] = []
+    row: list[GpuPath] = []
     for column_name, (word, place) in zip(columns, cells, strict=True):
         match = _NVLINK.fullmatch(word)
         if (word == "X") != (column_name == name):
@@ -178,11 +178,11 @@ def _row(words: list[Word], columns: list[str]) -> list[Cell]:
                 f"{name} to {column_name} is '{shown(word)}': X is what is itself", place
             )
         if match:
-            row.append(Cell(int(match[1]), Distance.SYS, place))
+            row.append(GpuPath(int(match[1]), Distance.SYS, place))
         elif word == "X":
-            row.append(Cell(0, Distance.PIX, place))
+            row.append(GpuPath(0, Distance.PIX, place))
         elif word in _DISTANCES:
-            row.append(Cell(0, _DISTANCES[word], place))
+            row.append(GpuPath(0, _DISTANCES[word], place))
         else:
             distances = ", ".join(distance.name for distance in Distance)
             raise ReadError(f"'{shown(word)}' is not NV# (such as NV12), {distances}", place)
@@ -190,7 +190,7 @@ def _row(words: list[Word], columns: list[str]) -> list[Cell]:
 
 
 def _symmetric(
-    gpus: list[str], matrix: list[list[Cell]], remarks: list[Remark]
+    gpus: list[str], matrix: list[list[GpuPath]], remarks: list[Remark]
 ) -> tuple[tuple[int, ...], ...]:
     """Return the links between every two GPUs; the smaller number where two cells differ."""
     links = [[cell.links for cell in row] for row in matrix]

@@ -14,7 +14,7 @@ _MOST_TRIES = 20_000
 
 
 @dataclass(frozen=True)
-class Shape:
+class NvlinkShape:
     """The shape of a group of linked GPUs.
 
     ``kind`` is that of the level, ``links`` is the number of links of a port, ``why`` explains
@@ -165,7 +165,7 @@ def _links(count: int, host: Host) -> str:
     return f"{count} {host.fabric}{'' if count == 1 else 's'}"
 
 
-def _shape(host: Host, island: list[int], remarks: list[Remark]) -> Shape:
+def _shape(host: Host, island: list[int], remarks: list[Remark]) -> NvlinkShape:
     links = [[host.links[a][b] for b in island] for a in island]
     counts = [links[a][b] for a in range(len(island)) for b in range(a)]
     least, most = min(counts), max(counts)
@@ -191,10 +191,10 @@ def _shape(host: Host, island: list[int], remarks: list[Remark]) -> Shape:
                 f"{most} links to each of {others} others are more than a GPU has, so a switch "
                 "joins them"
             )
-        return Shape(LinkKind.SWITCH, least, why)
+        return NvlinkShape(LinkKind.SWITCH, least, why)
     if others == 1:
-        return Shape(LinkKind.SWITCH, least, "two GPUs, as good as a switch")
-    return Shape(LinkKind.FULL, least * others, "links between every two GPUs")
+        return NvlinkShape(LinkKind.SWITCH, least, "two GPUs, as good as a switch")
+    return NvlinkShape(LinkKind.FULL, least * others, "links between every two GPUs")
 
 
 def _apart(links: list[list[int]]) -> tuple[int, int] | None:
@@ -203,7 +203,9 @@ def _apart(links: list[list[int]]) -> tuple[int, int] | None:
     return next(((a, b) for a in range(n) for b in range(n) if a != b and not links[a][b]), None)
 
 
-def _matrix(host: Host, island: list[int], links: list[list[int]], remarks: list[Remark]) -> Shape:
+def _matrix(
+    host: Host, island: list[int], links: list[list[int]], remarks: list[Remark]
+) -> NvlinkShape:
     gpus = [host.gpus[index] for index in island]
     if len(island) > MAX_LINKS:
         raise ReadError(
@@ -231,7 +233,7 @@ def _matrix(host: Host, island: list[int], links: list[list[int]], remarks: list
         Remark(f"{', and '.join(reasons)}: messages are taken to go the shortest ways", place)
     )
     why = "links between GPUs, not the same for all"
-    return Shape(LinkKind.LINKS, sum(links[busiest]), why, tuple(map(tuple, links)))
+    return NvlinkShape(LinkKind.LINKS, sum(links[busiest]), why, tuple(map(tuple, links)))
 
 
 def names(gpus: Sequence[Gpu]) -> str:

@@ -3,10 +3,10 @@
 from collir.importing.machines import adapters, nvlink, pcie
 from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.host import MAX_GPUS, Host
-from collir.importing.values import Place, ReadError, Remark
+from collir.importing.values import ReadError, Remark, TextPlace
 
 
-def check_count(gpus: int, place: Place) -> None:
+def check_count(gpus: int, place: TextPlace) -> None:
     """Check that a host has at least one GPU, and not too many.
 
     Raises:
@@ -18,7 +18,9 @@ def check_count(gpus: int, place: Place) -> None:
         raise ReadError(f"there are more than {MAX_GPUS} GPUs", place)
 
 
-def description(host: Host, about: str, place: Place, remarks: list[Remark]) -> MachineDescription:
+def description(
+    host: Host, about: str, place: TextPlace, remarks: list[Remark]
+) -> MachineDescription:
     """Return the description of a machine of hosts like this host.
 
     Raises:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from collir.importing.machines import assumed, slurm_yaml
 from collir.importing.machines.description import LevelDescription, MachineDescription
-from collir.importing.machines.even import Part, even
+from collir.importing.machines.even import MachinePart, even
 from collir.importing.machines.hostlist import MAX_NAMES, expand
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 from collir.machine.level import Fabric, Level
 
 _SETTING = re.compile(r"(?<![A-Za-z])([A-Za-z]+)\s*=\s*([^\s=]*)(?=\s|$)")
@@ -29,9 +29,9 @@ class Switch:
     """A switch or a block: its name and place, and the names of its children."""
 
     name: str
-    place: Place
+    place: TextPlace
     children: tuple[str, ...]
-    children_place: Place
+    children_place: TextPlace
     of_nodes: bool
 
 
@@ -50,7 +50,7 @@ def read(text: str) -> MachineDescription:
         file, entries = "topology.conf", _entries(text, remarks)
     switches, blocks = _switches(entries)
     if not switches:
-        raise ReadError("there is no SwitchName= and no BlockName= here", Place(1))
+        raise ReadError("there is no SwitchName= and no BlockName= here", TextPlace(1))
     first = next(iter(switches.values())).place
     if blocks:
         _check_parents(switches)
@@ -63,7 +63,7 @@ def read(text: str) -> MachineDescription:
     sizes: list[int] = []
     for tier in tiers:
         noun = "nodes" if tier[0].of_nodes else "blocks" if blocks else "switches"
-        parts = [Part(switch.name, switch.place, len(switch.children)) for switch in tier]
+        parts = [MachinePart(switch.name, switch.place, len(switch.children)) for switch in tier]
         size, odd = even(parts, noun)
         sizes.append(size)
         remarks += odd
@@ -100,14 +100,16 @@ def _settings(line: str, number: int) -> Settings:
     for match in _SETTING.finditer(line):
         if between := line[at : match.start()].strip():
             column = line.index(between, at) + 1
-            raise ReadError(f"'{shown(between)}' is not NAME=VALUE", Place(number, column))
+            raise ReadError(f"'{shown(between)}' is not NAME=VALUE", TextPlace(number, column))
         key = match[1].lower()
         if key in settings:
-            raise ReadError(f"{match[1]} is given twice", Place(number, match.start() + 1))
-        settings[key] = (match[2], Place(number, match.start(2) + 1))
+            raise ReadError(f"{match[1]} is given twice", TextPlace(number, match.start() + 1))
+        settings[key] = (match[2], TextPlace(number, match.start(2) + 1))
         at = match.end()
     if rest := line[at:].strip():
-        raise ReadError(f"'{shown(rest)}' is not NAME=VALUE", Place(number, line.index(rest) + 1))
+        raise ReadError(
+            f"'{shown(rest)}' is not NAME=VALUE", TextPlace(number, line.index(rest) + 1)
+        )
     return settings
 
 
@@ -212,7 +214,7 @@ def _unread(line: str, number: int, remarks: list[Remark]) -> None:
         message = f"{shown(match[1])} {why}"
         skipped = key in _KNOWN or len(remarks) >= _MOST_REMARKS
         if not skipped and all(remark.message != message for remark in remarks):
-            remarks.append(Remark(message, Place(number, match.start() + 1)))
+            remarks.append(Remark(message, TextPlace(number, match.start() + 1)))
 
 
 def _switch(settings: Settings, kind: str, left: int) -> Switch:

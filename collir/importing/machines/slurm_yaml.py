@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 HEADER = re.compile(r"^[ \t]*-[ \t]+[\"']?topology[\"']?[ \t]*:", re.MULTILINE)
 
@@ -19,7 +19,7 @@ _SETTINGS = {
 }
 """Key of a switch or block -> setting of topology.conf."""
 
-Settings = dict[str, tuple[str, Place]]
+Settings = dict[str, tuple[str, TextPlace]]
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Topology:
     """A topology of the file: its kind, and the settings of its switches or blocks."""
 
     name: str
-    place: Place
+    place: TextPlace
     default: bool = False
     kind: str = ""
     groups: list[Settings] = field(default_factory=list[Settings])
@@ -70,7 +70,7 @@ def _topologies(text: str) -> Iterator[Topology]:
         match = _LINE.match(plain)
         assert match
         start = match.end() + len(plain[match.end() :]) - len(plain[match.end() :].lstrip())
-        place = Place(number, start + 1)
+        place = TextPlace(number, start + 1)
         key, value = match["key"], _value(plain[start:], place)
         if key == "topology" and match["dash"]:
             if topology:
@@ -101,11 +101,11 @@ def _topologies(text: str) -> Iterator[Topology]:
         elif all(shown(key) not in remark.message for remark in topology.remarks):
             topology.remarks.append(Remark(f"{shown(key)} is not read", place))
     if topology is None:
-        raise ReadError("there is no topology here", Place(1))
+        raise ReadError("there is no topology here", TextPlace(1))
     yield topology
 
 
-def _value(text: str, place: Place) -> str:
+def _value(text: str, place: TextPlace) -> str:
     """Return a plain or quoted value without its quotes."""
     if text[:1] in "\"'" and len(text) > 1 and text[-1] == text[0]:
         return text[1:-1]

@@ -11,9 +11,15 @@ import csv
 import re
 
 from collir.importing.measurements.names import kind_of_file
-from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
+from collir.importing.measurements.tables import (
+    MAX_SIZE,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
+    is_time,
+)
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _SIZE = r"(?:(?:message|msg)[ _]?)?(?:size|bytes)(?:[ _]?\(?(?:B|bytes)\)?)?"
 _TIME = r"(?:[\w .-]{0,40}[ _.-])?(?:time|latency)(?:[ _]?\(?(?P<unit>ns|us|ms|s)\)?)?"
@@ -47,12 +53,12 @@ def _units(header: list[str]) -> dict[int, float]:
         if (match := re.fullmatch(_TIME, name, re.IGNORECASE)) and not _OTHERS.search(name):
             if not match["unit"]:
                 text = f"column '{shown(name)}' does not say its unit: name it {shown(name)}(us)"
-                raise ReadError(text, Place(1))
+                raise ReadError(text, TextPlace(1))
             units[at] = _SECONDS[match["unit"].lower()]
     return units
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of a text.
 
     Raises:
@@ -67,13 +73,14 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     named = None if kinds >= 0 else kind or kind_of_file(file)
     if kinds < 0 and not named:
         raise ReadError(
-            "it is not said which collective this is: --from FILE,collective=all_reduce", Place(1)
+            "it is not said which collective this is: --from FILE,collective=all_reduce",
+            TextPlace(1),
         )
-    groups: dict[tuple[str, ...], Place] = {}
-    rows: list[Row] = []
+    groups: dict[tuple[str, ...], TextPlace] = {}
+    rows: list[MeasuredRow] = []
     remarks: list[Remark] = []
     for number, line in enumerate(lines[first + 1 :], first + 2):
-        place = Place(number)
+        place = TextPlace(number)
         if not line.strip():
             continue
         cells = [cell.strip() for cell in next(csv.reader([line]))]
@@ -93,15 +100,17 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             if wrong := _wrong(header, cells, at):
                 remarks.append(Remark(f"{wrong}: it is left out", place))
             elif size:
-                rows.append(Row(own, size, float(cells[at]) * unit, place))
+                rows.append(MeasuredRow(own, size, float(cells[at]) * unit, place))
         groups.setdefault(_group(header, cells), place)
     if not rows:
-        raise ReadError("there are no times that can be used here", Place(1))
+        raise ReadError("there are no times that can be used here", TextPlace(1))
     if len(groups) > 1:
         one, other, *_ = ([*filter(None, group)] for group in groups)
         text = f"rows are of several groups, {' '.join(one)} and {' '.join(other)}: make two files"
         raise ReadError(text, [*groups.values()][1])
-    return Tables("Times as CSV.", (Table(tuple(rows), Place(1)),), tuple(remarks))
+    return MeasuredTables(
+        "Times as CSV.", (MeasuredTable(tuple(rows), TextPlace(1)),), tuple(remarks)
+    )
 
 
 def _column(header: list[str], pattern: str) -> int:

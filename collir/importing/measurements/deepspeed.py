@@ -16,14 +16,14 @@ from collir.importing.measurements.nccl_run import printed_interval
 from collir.importing.measurements.tables import (
     KINDS,
     MAX_SIZE,
-    Row,
-    Table,
-    Tables,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
     is_time,
     nothing_left,
 )
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _TITLE = re.compile(r"-{2,8} ?Performance of (\w{1,40}) on (\d{1,10}) devices\b")
 _HEADER = re.compile(r"Size \(Bytes\)\s+Description\s+Duration\b")
@@ -41,14 +41,14 @@ _OF_A_RANK = ("all_gather", "reduce_scatter")
 """Collectives of which the part of a rank is printed."""
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of all tables in a text, which names the collectives.
 
     Raises:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
     remarks: list[Remark] = []
-    tables: list[Table] = []
+    tables: list[MeasuredTable] = []
     found = log_tables(text, _TITLE, _HEADER)
     end = 0 if text.endswith("\n") else text.count("\n") + 1
     for table in found:
@@ -74,18 +74,18 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             message = "the file ends in this line, whose bandwidth may be cut off: it is left out"
             remarks.append(Remark(message, rows.pop().place))
         if rows:
-            tables.append(Table(tuple(rows), table.place, ranks=ranks))
+            tables.append(MeasuredTable(tuple(rows), table.place, ranks=ranks))
         else:
             message = "this table has no times: the file may be cut off"
             remarks.append(Remark(message, table.place))
     if not tables:
         raise nothing_left(remarks, found[0].place)
-    return Tables("Times of DeepSpeed.", tuple(tables), tuple(remarks))
+    return MeasuredTables("Times of DeepSpeed.", tuple(tables), tuple(remarks))
 
 
 def _row(
-    line: str, place: Place, kind: str, ranks: int, table: LogTable, remarks: list[Remark]
-) -> Row | None:
+    line: str, place: TextPlace, kind: str, ranks: int, table: LogTable, remarks: list[Remark]
+) -> MeasuredRow | None:
     match = _ROW.fullmatch(line)
     if not match:
         if _BEGUN.match(line):
@@ -102,7 +102,7 @@ def _row(
         message = "busbw does not tell that this size took this time: this line is left out"
         remarks.append(Remark(message, place))
         return None
-    return Row(kind, size * parts, seconds, place)
+    return MeasuredRow(kind, size * parts, seconds, place)
 
 
 def _parts(kind: str, ranks: int, rate: float, busbw: str, bits: bool) -> int:

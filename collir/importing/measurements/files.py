@@ -22,32 +22,40 @@ from collir.importing.measurements import (
     torch_bench,
 )
 from collir.importing.measurements.oddities import oddities
-from collir.importing.measurements.tables import Extent, Table, Tables, collective, mesh_over
-from collir.importing.values import Place, ReadError, Remark
+from collir.importing.measurements.tables import (
+    LevelExtent,
+    MeasuredTable,
+    MeasuredTables,
+    collective,
+    mesh_over,
+)
+from collir.importing.values import ReadError, Remark, TextPlace
 from collir.machine import Fabric, Machine, level_fabrics
 
 
 @dataclass(frozen=True)
-class Format:
+class MeasurementFormat:
     """A format: its name in messages, its reader, and a pattern that its texts contain."""
 
     about: str
-    read: Callable[[str, str | None, str], Tables]
+    read: Callable[[str, str | None, str], MeasuredTables]
     mark: re.Pattern[str]
 
 
 FORMATS = {
-    "collir": Format("collir's own", own.read, re.compile(rf"^{re.escape(own.TITLE)}", re.M)),
-    "nccl-tests-json": Format("nccl-tests' JSON", nccl_json.read, nccl_json.MARK),
-    "nccl-tests": Format("nccl-tests'", nccl_tests.read, nccl_tests.MARK),
-    "records": Format("rccl-tests' JSON", json_records.read, json_records.MARK),
-    "torch": Format("all_reduce_bench.py's", torch_bench.read, torch_bench.MARK),
-    "deepspeed": Format("DeepSpeed's", deepspeed.read, deepspeed.MARK),
-    "nvshmem": Format("NVSHMEM's", nvshmem.read, nvshmem.MARK),
-    "csv": Format("comma-separated", csv_times.read, csv_times.HEADER),
-    "osu": Format("the OSU micro-benchmarks'", osu.read, osu.TITLE),
-    "imb": Format("the Intel MPI Benchmarks'", imb.read, imb.MARK),
-    "perftest": Format("perftest's", perftest.read, perftest.MARK),
+    "collir": MeasurementFormat(
+        "collir's own", own.read, re.compile(rf"^{re.escape(own.TITLE)}", re.M)
+    ),
+    "nccl-tests-json": MeasurementFormat("nccl-tests' JSON", nccl_json.read, nccl_json.MARK),
+    "nccl-tests": MeasurementFormat("nccl-tests'", nccl_tests.read, nccl_tests.MARK),
+    "records": MeasurementFormat("rccl-tests' JSON", json_records.read, json_records.MARK),
+    "torch": MeasurementFormat("all_reduce_bench.py's", torch_bench.read, torch_bench.MARK),
+    "deepspeed": MeasurementFormat("DeepSpeed's", deepspeed.read, deepspeed.MARK),
+    "nvshmem": MeasurementFormat("NVSHMEM's", nvshmem.read, nvshmem.MARK),
+    "csv": MeasurementFormat("comma-separated", csv_times.read, csv_times.HEADER),
+    "osu": MeasurementFormat("the OSU micro-benchmarks'", osu.read, osu.TITLE),
+    "imb": MeasurementFormat("the Intel MPI Benchmarks'", imb.read, imb.MARK),
+    "perftest": MeasurementFormat("perftest's", perftest.read, perftest.MARK),
 }
 """Name of a format -> the format."""
 
@@ -58,7 +66,7 @@ _TIMES_LAST = ("osu", "imb", "perftest")
 """Formats that may have a time at the end of a line, which is another time if it is cut off."""
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times in a text of any of the formats.
 
     ``kind`` is the collective, if neither the text nor the file's name says it.
@@ -69,7 +77,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     lines = prefixes.without_counter([logs.clean(line) for line in text.split("\n")], _is_known)
     text = "\n".join(lines)
     if not text.strip():
-        raise ReadError("the file is empty", Place(1))
+        raise ReadError("the file is empty", TextPlace(1))
     formats = _formats(text)
     if not formats:
         text = "\n".join(prefixes.without_common(lines))
@@ -80,14 +88,14 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             text = logs.without_cut_line(text)
         tables = FORMATS[formats[0]].read(text, kind, file)
         if text != whole:
-            place = Place(whole.count("\n") + 1)
+            place = TextPlace(whole.count("\n") + 1)
             remark = Remark("the file ends in this line, which is cut off: it is left out", place)
             tables = replace(tables, remarks=(*tables.remarks, remark))
         tables = _with_others(tables, text, [name for name in formats[1:] if name in _IN_LOGS])
         remarks = (*tables.remarks, *oddities(lines, tables.tables))
         return replace(tables, remarks=tuple(sorted(remarks, key=lambda remark: remark.place)))
     known = ", ".join(format.about for format in FORMATS.values())
-    raise ReadError(f"these are no measurements: the formats are {known}", Place(1))
+    raise ReadError(f"these are no measurements: the formats are {known}", TextPlace(1))
 
 
 def _formats(text: str) -> list[str]:
@@ -100,7 +108,7 @@ def _is_known(line: str) -> bool:
     return any(FORMATS[name].mark.search(line) for name in _IN_LOGS)
 
 
-def _with_others(tables: Tables, text: str, formats: list[str]) -> Tables:
+def _with_others(tables: MeasuredTables, text: str, formats: list[str]) -> MeasuredTables:
     """Return tables with those of other formats in the same text."""
     for name in formats:
         try:
@@ -109,12 +117,12 @@ def _with_others(tables: Tables, text: str, formats: list[str]) -> Tables:
             tables = replace(tables, remarks=(*tables.remarks, Remark(error.message, error.place)))
         else:
             remarks = (*tables.remarks, *more.remarks)
-            tables = Tables(tables.about, (*tables.tables, *more.tables), remarks)
+            tables = MeasuredTables(tables.about, (*tables.tables, *more.tables), remarks)
     return tables
 
 
 def samples(
-    machine: Machine, tables: Tables, file: str, over: tuple[Extent, ...] = ()
+    machine: Machine, tables: MeasuredTables, file: str, over: tuple[LevelExtent, ...] = ()
 ) -> list[Sample]:
     """Return the times of a file on a machine; ``over`` are the levels of its groups, if given.
 
@@ -143,7 +151,9 @@ def samples(
     return result
 
 
-def fitting(machine: Machine, tables: Tables, over: tuple[Extent, ...]) -> Tables:
+def fitting(
+    machine: Machine, tables: MeasuredTables, over: tuple[LevelExtent, ...]
+) -> MeasuredTables:
     """Return tables without those of more or fewer ranks than ``over``, which remarks name.
 
     If all are, none is left out, since the levels are wrong then.
@@ -163,22 +173,22 @@ def fitting(machine: Machine, tables: Tables, over: tuple[Extent, ...]) -> Table
         for table in others
     )
     kept = tuple(table for table in tables.tables if table not in others)
-    return Tables(tables.about, kept, tables.remarks + remarks)
+    return MeasuredTables(tables.about, kept, tables.remarks + remarks)
 
 
-def _counted(table: Table) -> int:
+def _counted(table: MeasuredTable) -> int:
     """Return the number of ranks that a file gives, or 0."""
     return table.ranks or sum(table.hosts)
 
 
-def _of_hosts(machine: Machine, table: Table) -> tuple[Extent, ...]:
+def _of_hosts(machine: Machine, table: MeasuredTable) -> tuple[LevelExtent, ...]:
     """Return the levels of a run from its ranks on each host, filled from the inside outwards.
 
     Hosts are the children of the innermost level that is a network. A run with a rank for each
     device is on all of the machine.
     """
     if not table.hosts and table.ranks == machine.devices:
-        return tuple(Extent(level.name, 0) for level in machine.levels)
+        return tuple(LevelExtent(level.name, 0) for level in machine.levels)
     if not table.hosts:
         what = (
             f"on which hosts the {table.ranks} ranks are"
@@ -203,15 +213,15 @@ def _of_hosts(machine: Machine, table: Table) -> tuple[Extent, ...]:
 
 
 def _filled(
-    machine: Machine, first: int, last: int, count: int, table: Table, noun: str
-) -> list[Extent]:
+    machine: Machine, first: int, last: int, count: int, table: MeasuredTable, noun: str
+) -> list[LevelExtent]:
     """Return extents that hold ``count`` children in total, filling the inner levels first."""
-    remaining, filled = count, list[Extent]()
+    remaining, filled = count, list[LevelExtent]()
     for level in reversed(machine.levels[first:last]):
         size = math.gcd(remaining, level.size)
         if size != level.size and remaining != size:
             remaining = 0  # an outer level would be used before this one is full
-        filled.insert(0, Extent(level.name, max(size, 1)))
+        filled.insert(0, LevelExtent(level.name, max(size, 1)))
         remaining //= size
     if remaining != 1:
         names = ", ".join(f"{x.name}[{x.size}]" for x in machine.levels[first:last]) or "no level"

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from collir.importing.measurements import logs
 from collir.importing.measurements.tables import (
     MAX_SIZE,
-    Row,
-    Table,
-    Tables,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
     is_time,
     nothing_left,
 )
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _TITLE = re.compile(r"(?:#[ \t]{0,8})?\bBenchmarking[ \t]+(?:Multi-)?([A-Z]\w{2,40})\b")
 _NONBLOCKING = re.compile(r"I(?P<name>[a-z]\w*?)(?:_pure)?")
@@ -53,17 +53,17 @@ class _Run:
     ``time`` is the column of the time; ``groups`` of ``ranks`` ran at the same time.
     """
 
-    place: Place
+    place: TextPlace
     title: str
     prefix: str
     ranks: int = 0
     groups: int = 1
     columns: list[str] = field(default_factory=list[str])
     time: int = 0
-    rows: list[Row] = field(default_factory=list[Row])
+    rows: list[MeasuredRow] = field(default_factory=list[MeasuredRow])
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of all benchmarks in a text, which names the collectives.
 
     Raises:
@@ -73,7 +73,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     streams: dict[str, _Run] = {}
     remarks: list[Remark] = []
     for number, line in enumerate(text.split("\n"), 1):
-        place = Place(number)
+        place = TextPlace(number)
         if match := _TITLE.search(line):
             prefix = line[: match.start()]
             runs.append(_Run(place, _blocking(match[1]), prefix))
@@ -88,21 +88,21 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
                 _line(run, rest, place, remarks)
     known = [run for run in runs if run.title in _KINDS]
     if not any(run.rows for run in known):
-        place = (known or runs)[0].place if runs else Place(1)
+        place = (known or runs)[0].place if runs else TextPlace(1)
         if known and remarks:
             raise nothing_left(remarks, place)
         raise ReadError("there is no benchmark of IMB here whose times can be used", place)
     text = "this benchmark has no times: the file may be cut off"
     remarks += [Remark(text, run.place) for run in known if not run.rows]
     tables = tuple(_table(run, kind) for run in known if run.rows)
-    return Tables("Times of the Intel MPI Benchmarks.", tables, tuple(remarks))
+    return MeasuredTables("Times of the Intel MPI Benchmarks.", tables, tuple(remarks))
 
 
-def _table(run: _Run, kind: str | None) -> Table:
+def _table(run: _Run, kind: str | None) -> MeasuredTable:
     measured, _ = _KINDS[run.title]
     if kind not in (None, measured):
         raise ReadError(f"this benchmark is of {measured}, but {kind} is asked for", run.place)
-    return Table(tuple(run.rows), run.place, ranks=run.ranks, beside=run.groups)
+    return MeasuredTable(tuple(run.rows), run.place, ranks=run.ranks, beside=run.groups)
 
 
 def _blocking(title: str) -> str:
@@ -111,7 +111,7 @@ def _blocking(title: str) -> str:
     return match["name"].capitalize() if match else title
 
 
-def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
+def _line(run: _Run, line: str, place: TextPlace, remarks: list[Remark]) -> None:
     if match := _RANKS.match(line):
         run.ranks = int(match[1])
     elif match := _GROUPS.match(line):
@@ -144,4 +144,4 @@ def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
             remarks.append(Remark(text, place))
             return
         kind, per_rank = _KINDS[run.title]
-        run.rows.append(Row(kind, size, float(time) * 1e-6, place, per_rank))
+        run.rows.append(MeasuredRow(kind, size, float(time) * 1e-6, place, per_rank))

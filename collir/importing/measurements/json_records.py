@@ -14,9 +14,16 @@ from typing import Any
 
 from collir.cost.collectives.table import COSTS
 from collir.importing.measurements.names import kind_of_file
-from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time, nothing_left
+from collir.importing.measurements.tables import (
+    MAX_SIZE,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
+    is_time,
+    nothing_left,
+)
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 MARK = re.compile(r'\A\s*(?:\[\s*)?\{[^{}]{0,999}"busBw"\s*:')
 """A pattern that only these files have."""
@@ -26,18 +33,18 @@ _BEGUN = re.compile(r"\{[^{}]*\Z")
 _MOST_RANKS = 10**6
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of all records, a table for each group of ranks.
 
     Raises:
         ReadError: a record is none of these programs, or no record has times of a collective.
     """
     remarks: list[Remark] = []
-    rows: dict[tuple[int, int], list[Row]] = {}
+    rows: dict[tuple[int, int], list[MeasuredRow]] = {}
     line, at = 1, 0
     for match in _RECORD.finditer(text):
         line, at = line + text.count("\n", at, match.start()), match.start()
-        place = Place(line)
+        place = TextPlace(line)
         try:
             group, row = _row(json.loads(match[0]), place, kind, remarks)
         except ReadError:
@@ -48,22 +55,22 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         if row:
             rows.setdefault(group, []).append(row)
     if cut := _BEGUN.search(text):
-        place = Place(1 + text.count("\n", 0, cut.start()))
+        place = TextPlace(1 + text.count("\n", 0, cut.start()))
         remarks.append(Remark("this record is cut off: it is left out", place))
     if not rows:
-        raise nothing_left(remarks, Place(1))
+        raise nothing_left(remarks, TextPlace(1))
     tables = tuple(
-        Table(
+        MeasuredTable(
             tuple(some), some[0].place, hosts=(each,) * (ranks // each if each else 0), ranks=ranks
         )
         for (ranks, each), some in rows.items()
     )
-    return Tables("Times of rccl-tests or MSCCL++.", tables, tuple(remarks))
+    return MeasuredTables("Times of rccl-tests or MSCCL++.", tables, tuple(remarks))
 
 
 def _row(
-    record: dict[str, Any], place: Place, kind: str | None, remarks: list[Remark]
-) -> tuple[tuple[int, int], Row | None]:
+    record: dict[str, Any], place: TextPlace, kind: str | None, remarks: list[Remark]
+) -> tuple[tuple[int, int], MeasuredRow | None]:
     """Return the numbers of ranks, of all and of a host, and the time, if it can be used."""
     ranks = integer(str(record["ranks"]), "the number of ranks", place, 1, _MOST_RANKS)
     each = integer(str(record["ranksPerNode"]), "the ranks on a host", place, 1, _MOST_RANKS)
@@ -85,7 +92,7 @@ def _row(
     elif not size:
         message = "it has no bytes"
     else:
-        return group, Row(own, size, float(time) * 1e-6, place)
+        return group, MeasuredRow(own, size, float(time) * 1e-6, place)
     remarks.append(Remark(f"{message}: it is left out", place))
     return group, None
 

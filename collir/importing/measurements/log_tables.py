@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from collir.importing.measurements import logs
-from collir.importing.values import Place
+from collir.importing.values import TextPlace
 
 
 @dataclass
@@ -19,10 +19,10 @@ class LogTable:
         lines: the lines below, each with its place.
     """
 
-    place: Place
+    place: TextPlace
     title: re.Match[str] | None
     header: str = ""
-    lines: list[tuple[Place, str]] = field(default_factory=list[tuple[Place, str]])
+    lines: list[tuple[TextPlace, str]] = field(default_factory=list[tuple[TextPlace, str]])
 
 
 def log_tables(text: str, title: re.Pattern[str], header: re.Pattern[str]) -> list[LogTable]:
@@ -34,7 +34,7 @@ def log_tables(text: str, title: re.Pattern[str], header: re.Pattern[str]) -> li
     found: list[LogTable] = []
     streams: dict[str, tuple[str, LogTable]] = {}
     for number, line in enumerate(text.split("\n"), 1):
-        place = Place(number)
+        place = TextPlace(number)
         if match := title.search(line):
             prefix = line[: match.start()]
             found.append(LogTable(place, match))

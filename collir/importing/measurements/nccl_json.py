@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from collir.importing.measurements.names import kind_of_file, kind_of_program
-from collir.importing.measurements.nccl_run import Rank, Run, Time, out_of_bounds
-from collir.importing.measurements.tables import MAX_SIZE, Tables, is_time
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.measurements.nccl_run import ListedRank, NcclRun, Time, out_of_bounds
+from collir.importing.measurements.tables import MAX_SIZE, MeasuredTables, is_time
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 MARK = re.compile(r'\A\s*\{.*"results"\s*:.*"out_of_place"\s*:', re.DOTALL)
 """A pattern that only these files have."""
@@ -28,14 +28,14 @@ _MOST_EACH = 4096
 _DECODER = json.JSONDecoder()
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of the run.
 
     Raises:
         ReadError: the text is no such JSON, or has no times of a known collective that can be used.
     """
     remarks: list[Remark] = []
-    runs: list[Run] = []
+    runs: list[NcclRun] = []
     for place, document in _documents(text):
         try:
             runs.append(_run(document, file, place, remarks))
@@ -57,10 +57,10 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         if not run.times:
             remarks.append(Remark("there are no times that can be used here", run.place))
     tables = tuple(run.table(kind, remarks) for run in runs if run.times)
-    return Tables("Times of nccl-tests.", tables, tuple(remarks))
+    return MeasuredTables("Times of nccl-tests.", tables, tuple(remarks))
 
 
-def _documents(text: str) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _documents(text: str) -> Iterator[tuple[TextPlace, dict[str, Any]]]:
     """Yield the documents of a text, one behind the other.
 
     Raises:
@@ -69,11 +69,11 @@ def _documents(text: str) -> Iterator[tuple[Place, dict[str, Any]]]:
     text = _NOT_JSON.sub(lambda match: match[1] + "null", text)
     at = len(text) - len(text.lstrip())
     while at < len(text):
-        place = Place(1 + text.count("\n", 0, at))
+        place = TextPlace(1 + text.count("\n", 0, at))
         try:
             document, at = _DECODER.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            place = Place(error.lineno, error.colno)
+            place = TextPlace(error.lineno, error.colno)
             raise ReadError(f"this is no JSON: {error.msg}; it may be cut off", place) from error
         except (ValueError, RecursionError) as error:
             raise ReadError(f"this is no JSON: {shown(str(error))}", place) from error
@@ -81,10 +81,10 @@ def _documents(text: str) -> Iterator[tuple[Place, dict[str, Any]]]:
         at += len(text) - at - len(text[at:].lstrip())
 
 
-def _run(document: dict[str, Any], file: str, place: Place, remarks: list[Remark]) -> Run:
+def _run(document: dict[str, Any], file: str, place: TextPlace, remarks: list[Remark]) -> NcclRun:
     config = document.get("config", {})
     args: list[str] = document.get("args") or [""]
-    run = Run(place, kind_of_program(args[0]), hint=kind_of_file(file))
+    run = NcclRun(place, kind_of_program(args[0]), hint=kind_of_file(file))
     each = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
     if not 0 < each <= _MOST_EACH:
         raise ReadError(f"a process cannot have {each} GPUs", place)
@@ -97,7 +97,7 @@ def _run(document: dict[str, Any], file: str, place: Place, remarks: list[Remark
             )
         for at in range(each):
             number, index = int(device["rank"]) + at, int(device["device"]) + at
-            run.ranks[Rank(number, device["hostname"], index, str(device["pid"]))] = place
+            run.ranks[ListedRank(number, device["hostname"], index, str(device["pid"]))] = place
     for result in document["results"]:
         run.times += _times(result, place, remarks)
     bounds: dict[str, Any] = document.get("out_of_bounds") or {}
@@ -108,7 +108,7 @@ def _run(document: dict[str, Any], file: str, place: Place, remarks: list[Remark
     return run
 
 
-def _times(result: dict[str, Any], place: Place, remarks: list[Remark]) -> Iterator[Time]:
+def _times(result: dict[str, Any], place: TextPlace, remarks: list[Remark]) -> Iterator[Time]:
     """Yield the times of a size, out of place and in place."""
     size = int(result["size"])
     groups = [cast(dict[str, Any] | None, result.get(f"{at}_place")) for at in ("out_of", "in")]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from collir.cost.collectives.table import COSTS
-from collir.importing.measurements.tables import KINDS, Row, Table
-from collir.importing.values import Place, ReadError, Remark
+from collir.importing.measurements.tables import KINDS, MeasuredRow, MeasuredTable
+from collir.importing.values import ReadError, Remark, TextPlace
 
 MOST_RANKS = 4096
 """The most ranks that the digits of busbw / algbw are taken to tell."""
@@ -44,7 +44,7 @@ def out_of_bounds(count: int) -> str:
 
 
 @dataclass(frozen=True)
-class Rank:
+class ListedRank:
     """A rank as it is listed. The process is its number on the host, as text."""
 
     number: int
@@ -67,7 +67,7 @@ class Time:
 
     size: int
     seconds: float
-    place: Place
+    place: TextPlace
     reduces: bool | None
     root: int | None = None
     checked: bool | None = None
@@ -76,7 +76,7 @@ class Time:
 
 
 @dataclass
-class Run:
+class NcclRun:
     """A run, while it is read.
 
     Attributes:
@@ -93,13 +93,13 @@ class Run:
         cut: whether the list of ranks goes on after the last of them.
     """
 
-    place: Place
+    place: TextPlace
     kind: str | None = None
     named: set[str] = field(default_factory=set[str])
     hint: str | None = None
     starts: int = 1
-    ranks: dict[Rank, Place] = field(default_factory=dict[Rank, Place])
-    earlier: dict[Rank, Place] = field(default_factory=dict[Rank, Place])
+    ranks: dict[ListedRank, TextPlace] = field(default_factory=dict[ListedRank, TextPlace])
+    earlier: dict[ListedRank, TextPlace] = field(default_factory=dict[ListedRank, TextPlace])
     columns: list[str] = field(default_factory=list[str])
     headers: int = 0
     times: list[Time] = field(default_factory=list[Time])
@@ -126,7 +126,7 @@ class Run:
         self.earlier |= self.ranks
         self.ranks = {}
 
-    def table(self, kind: str | None, remarks: list[Remark]) -> Table:
+    def table(self, kind: str | None, remarks: list[Remark]) -> MeasuredTable:
         """Return the times as a table; ``kind`` is the collective that was asked for, if any.
 
         Raises:
@@ -142,8 +142,8 @@ class Run:
             kind = self._collective(kind, 0 if self.cut else listed)
             ranks = self._count(kind, listed)
             hosts = self._hosts(ranks, remarks)
-        rows = tuple(Row(kind, time.size, time.seconds, time.place) for time in self.times)
-        return Table(rows, self.place, hosts=hosts, ranks=ranks)
+        rows = tuple(MeasuredRow(kind, time.size, time.seconds, time.place) for time in self.times)
+        return MeasuredTable(rows, self.place, hosts=hosts, ranks=ranks)
 
     def _collective(self, asked: str | None, ranks: int) -> str:
         """Return the collective: as asked for, as named before the run, or as columns tell it."""
@@ -238,7 +238,7 @@ class Run:
         raise ReadError(text, zeros[1] if zeros[1:] else self.place)
 
 
-def _on_each_host(ranks: Sequence[Rank], count: int, size: int) -> bool:
+def _on_each_host(ranks: Sequence[ListedRank], count: int, size: int) -> bool:
     """Return True if the listed ranks are of hosts with ``size`` ranks each, in their order.
 
     Devices tell nothing if each process sees one only, which is its device 0.

@@ -11,10 +11,16 @@ from dataclasses import dataclass, field
 
 from collir.importing.measurements import logs
 from collir.importing.measurements.names import kind_of_file, kind_of_program
-from collir.importing.measurements.nccl_run import Rank, Run, Time, out_of_bounds, printed_interval
-from collir.importing.measurements.tables import MAX_SIZE, Tables, is_time
+from collir.importing.measurements.nccl_run import (
+    ListedRank,
+    NcclRun,
+    Time,
+    out_of_bounds,
+    printed_interval,
+)
+from collir.importing.measurements.tables import MAX_SIZE, MeasuredTables, is_time
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _START = re.compile(r"(?:#[ \t]*)?\bnThreads?:?[ \t]+\d+[ \t]+nGpus\b")
 _HEADER = re.compile(r"(?:#[ \t]*)?\bsize[ \t]+count[ \t]+(?:type|time)\b")
@@ -43,7 +49,7 @@ _OPTIONAL = {"redop": re.compile(r"[a-z]\w*"), "root": re.compile(r"-?\d{1,5}")}
 """Columns that may be blank, and what they have otherwise; a time has a point or more digits."""
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of all runs in a text.
 
     The collective is ``kind``, or else that of the program named by the text or the file's name, or
@@ -55,7 +61,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """
     reader = _Reader(kind_of_file(file))
     for number, line in enumerate(text.split("\n"), 1):
-        reader.line(line, Place(number))
+        reader.line(line, TextPlace(number))
     remarks, runs = reader.remarks, reader.runs
     reader.finish_row()
     others = [run for run in runs if run.kind == "" or (not kind and run.said == "")]
@@ -63,7 +69,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     remarks += [Remark(message, run.place) for run in others]
     runs = [run for run in runs if run not in others]
     if not runs:
-        place = others[0].place if others else Place(1)
+        place = others[0].place if others else TextPlace(1)
         raise ReadError("there are no times of collectives here", place)
     empty = [(run, reason) for run in runs if (reason := _without_times(run, remarks))]
     if len(empty) == len(runs):
@@ -79,7 +85,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         if run.empty:
             lines = "a line" if run.empty == 1 else f"{run.empty} lines"
             remarks.append(Remark(f"{lines} of size 0: left out", run.place))
-    return Tables("Times of nccl-tests.", tables, tuple(sorted(remarks, key=_place_of)))
+    return MeasuredTables("Times of nccl-tests.", tables, tuple(sorted(remarks, key=_place_of)))
 
 
 def _search(word: str, pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
@@ -87,11 +93,11 @@ def _search(word: str, pattern: re.Pattern[str], line: str) -> re.Match[str] | N
     return pattern.search(line) if word in line else None
 
 
-def _place_of(remark: Remark) -> Place:
+def _place_of(remark: Remark) -> TextPlace:
     return remark.place
 
 
-def _without_times(run: Run, remarks: list[Remark]) -> str:
+def _without_times(run: NcclRun, remarks: list[Remark]) -> str:
     """Return why a run has no times, or an empty text."""
     if not run.columns:
         return "has no table: the file is cut off"
@@ -106,10 +112,10 @@ def _without_times(run: Run, remarks: list[Remark]) -> str:
 class _Row:
     """The cells of a line, of which messages of NCCL may have cut off the rest."""
 
-    run: Run
+    run: NcclRun
     prefix: str
     cells: list[str]
-    place: Place
+    place: TextPlace
 
     def own(self, text: str) -> str:
         """Return a part of the line before a message, without the prefix of the message."""
@@ -125,14 +131,14 @@ class _Reader:
     """
 
     hint: str | None
-    runs: list[Run] = field(default_factory=list[Run])
+    runs: list[NcclRun] = field(default_factory=list[NcclRun])
     remarks: list[Remark] = field(default_factory=list[Remark])
-    streams: dict[str, Run] = field(default_factory=dict[str, Run])
+    streams: dict[str, NcclRun] = field(default_factory=dict[str, NcclRun])
     named: set[str] = field(default_factory=set[str])
     starting: dict[str, str | None] = field(default_factory=dict[str, str | None])
     row: _Row | None = None
 
-    def line(self, line: str, place: Place) -> None:
+    def line(self, line: str, place: TextPlace) -> None:
         """Add a line."""
         cut = logs.before_messages(line)
         if match := _search("Rank", _RANK, cut):
@@ -179,7 +185,7 @@ class _Reader:
         run = self._run(line[: match.start()]) if match else None
         return match if run and run.columns and "type" not in run.columns else None
 
-    def _run(self, prefix: str) -> Run | None:
+    def _run(self, prefix: str) -> NcclRun | None:
         """Return the run that a line with a prefix belongs to."""
         if not self.streams:
             return None
@@ -190,24 +196,24 @@ class _Reader:
         going = [run for run in self.streams.values() if not run.ended]
         return len(going) > 1 and logs.stream(prefix) not in self.streams
 
-    def _begin(self, stream: str, place: Place) -> Run:
+    def _begin(self, stream: str, place: TextPlace) -> NcclRun:
         if not self.named and self.runs:
             self.named = self.runs[-1].named
-        run = Run(place, self.starting.pop(stream, None), self.named, self.hint)
+        run = NcclRun(place, self.starting.pop(stream, None), self.named, self.hint)
         self.named = set()
         self.runs.append(run)
         self.streams.pop(stream, None)
         self.streams[stream] = run
         return run
 
-    def _start(self, stream: str, place: Place) -> None:
+    def _start(self, stream: str, place: TextPlace) -> None:
         run = self.streams.get(stream)
         if run and not run.columns:
             run.again()
         else:
             self._begin(stream, place)
 
-    def _rank(self, match: re.Match[str], line: str, place: Place) -> None:
+    def _rank(self, match: re.Match[str], line: str, place: TextPlace) -> None:
         prefix = line[: match.start()]
         run = self._run(prefix)
         other = logs.stream(prefix) not in self.streams  # MSCCL++ prints no line before ranks
@@ -220,7 +226,7 @@ class _Reader:
                 place,
             )
         run.cut = False
-        run.ranks.setdefault(Rank(int(match[1]), match[4], int(match[5]), match[3]), place)
+        run.ranks.setdefault(ListedRank(int(match[1]), match[4], int(match[5]), match[3]), place)
 
     def _elided(self, match: re.Match[str]) -> None:
         """Note that not all ranks are listed, if a line stands in the list of ranks."""
@@ -228,7 +234,7 @@ class _Reader:
             run = next(reversed(self.streams.values()))
             run.cut = run.cut or bool(run.ranks and not run.columns)
 
-    def _header(self, match: re.Match[str], line: str, place: Place) -> None:
+    def _header(self, match: re.Match[str], line: str, place: TextPlace) -> None:
         stream = logs.stream(line[: match.start()])
         run = self._run(stream)
         if run is None or (run.headers and run.times and run.headers >= run.starts):
@@ -270,7 +276,7 @@ class _Reader:
             self._end_row(whole=True)
 
     def _times(
-        self, run: Run, columns: list[str], cells: list[str], place: Place
+        self, run: NcclRun, columns: list[str], cells: list[str], place: TextPlace
     ) -> Iterator[Time]:
         """Yield the times of a line, out of place and in place."""
         size = integer(cells[0], "a size", place, 0, MAX_SIZE)

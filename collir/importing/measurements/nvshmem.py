@@ -10,10 +10,16 @@ block; only those of a block are read.
 import re
 
 from collir.importing.measurements.log_tables import LogTable, log_tables
-from collir.importing.measurements.nccl_run import Run, Time, printed_interval
-from collir.importing.measurements.tables import MAX_SIZE, Table, Tables, is_time, nothing_left
+from collir.importing.measurements.nccl_run import NcclRun, Time, printed_interval
+from collir.importing.measurements.tables import (
+    MAX_SIZE,
+    MeasuredTable,
+    MeasuredTables,
+    is_time,
+    nothing_left,
+)
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _JOBS = {
     "reduction": "all_reduce",
@@ -36,14 +42,14 @@ MARK = _HEADER
 _ROW = re.compile(r"\s*\d+\s+\d+\s+[A-Za-z]\S*(?:\s.*)?")
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of all tables in a text, whose titles name the collectives.
 
     Raises:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
     remarks: list[Remark] = []
-    tables: list[Table] = []
+    tables: list[MeasuredTable] = []
     found = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
     for table in found:
         own = _JOBS[table.title[1]] if table.title else kind
@@ -52,7 +58,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             raise ReadError(message, table.place)
         if kind not in (None, own):
             raise ReadError(f"this table is of {own}, but {kind} is asked for", table.place)
-        run = Run(table.place, own)
+        run = NcclRun(table.place, own)
         before = len(remarks)
         _read_lines(table, run, remarks)
         if run.times:
@@ -62,12 +68,12 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             remarks.append(Remark(message, table.place))
     if not tables:
         raise nothing_left(remarks, found[0].place)
-    return Tables("Times of NVSHMEM.", tuple(tables), tuple(remarks))
+    return MeasuredTables("Times of NVSHMEM.", tuple(tables), tuple(remarks))
 
 
-def _read_lines(table: LogTable, run: Run, remarks: list[Remark]) -> None:
+def _read_lines(table: LogTable, run: NcclRun, remarks: list[Remark]) -> None:
     columns = table.header.split()
-    scopes: dict[str, Place] = {}
+    scopes: dict[str, TextPlace] = {}
     for place, line in table.lines:
         if not _ROW.fullmatch(line):
             continue

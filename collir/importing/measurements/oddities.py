@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from collir.importing.measurements import logs
-from collir.importing.measurements.tables import Table
-from collir.importing.values import Place, Remark, shown
+from collir.importing.measurements.tables import MeasuredTable
+from collir.importing.values import Remark, TextPlace, shown
 
 _WARNING = re.compile(r"\bNCCL WARN (?P<message>.*)")
 _FAILURE = re.compile(
@@ -15,7 +15,7 @@ _FAILURE = re.compile(
 )
 
 
-def oddities(lines: Sequence[str], tables: Sequence[Table]) -> list[Remark]:
+def oddities(lines: Sequence[str], tables: Sequence[MeasuredTable]) -> list[Remark]:
     """Return remarks on what the reader of a format does not see."""
     return [*_messages(lines), *_elided(lines, tables), *_again(tables)]
 
@@ -28,14 +28,14 @@ def _messages(lines: Sequence[str]) -> Iterator[Remark]:
             warned = True
             message = f"NCCL warned here: {shown(match['message'].strip())}"
             yield Remark(
-                f"{message}; times may be of a run that did not go as intended", Place(number)
+                f"{message}; times may be of a run that did not go as intended", TextPlace(number)
             )
         elif not failed and _FAILURE.search(line):
             failed = True
-            yield Remark("a program failed here: runs may be cut off", Place(number))
+            yield Remark("a program failed here: runs may be cut off", TextPlace(number))
 
 
-def _elided(lines: Sequence[str], tables: Sequence[Table]) -> Iterator[Remark]:
+def _elided(lines: Sequence[str], tables: Sequence[MeasuredTable]) -> Iterator[Remark]:
     """Yield a remark for each line behind times that stands for lines that were cut out."""
     places = sorted({row.place.line for table in tables for row in table.rows})
     last = 0
@@ -46,13 +46,13 @@ def _elided(lines: Sequence[str], tables: Sequence[Table]) -> Iterator[Remark]:
             before = lines[places[last - 1] - 1]
             if before.startswith(match[1].rstrip()):
                 yield Remark(
-                    "lines were cut out here: the times in them are missing", Place(number)
+                    "lines were cut out here: the times in them are missing", TextPlace(number)
                 )
 
 
-def _again(tables: Sequence[Table]) -> Iterator[Remark]:
+def _again(tables: Sequence[MeasuredTable]) -> Iterator[Remark]:
     """Yield a remark for each run that measured the same as one before it, of the same size."""
-    seen: dict[object, Place] = {}
+    seen: dict[object, TextPlace] = {}
     for table in tables:
         group = table.over, table.hosts, table.ranks, table.beside
         places = [seen.setdefault((group, row.kind, row.size), table.place) for row in table.rows]

@@ -10,9 +10,16 @@ import re
 from dataclasses import dataclass, field
 
 from collir.importing.measurements import logs
-from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time, nothing_left
+from collir.importing.measurements.tables import (
+    MAX_SIZE,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
+    is_time,
+    nothing_left,
+)
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 TITLE = re.compile(r"(?:#[ \t]{0,8})?\bOSU (?:MPI|XCCL|NCCL)(?:-\w{1,12})? ([\w -]{1,60}?) Test\b")
 """The line that each benchmark prints first."""
@@ -45,16 +52,16 @@ class _Run:
     by a comment of another program behind its times.
     """
 
-    place: Place
+    place: TextPlace
     title: str
     prefix: str
     columns: int = 0
     time: int = 0
-    rows: list[Row] = field(default_factory=list[Row])
+    rows: list[MeasuredRow] = field(default_factory=list[MeasuredRow])
     closed: bool = False
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of all benchmarks in a text, which names the collectives.
 
     Raises:
@@ -64,7 +71,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     streams: dict[str, _Run] = {}
     remarks: list[Remark] = []
     for number, line in enumerate(text.split("\n"), 1):
-        place = Place(number)
+        place = TextPlace(number)
         if match := TITLE.search(line):
             prefix = line[: match.start()]
             runs.append(_Run(place, _MODES.sub("", match[1]).strip(), prefix))
@@ -79,7 +86,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
                 _line(run, rest, place, remarks)
     known = [run for run in runs if run.title in _KINDS]
     if not known:
-        place = remarks[0].place if remarks else Place(1)
+        place = remarks[0].place if remarks else TextPlace(1)
         raise ReadError("there is no benchmark of OSU here whose times can be used", place)
     message = "this benchmark has no times: the file may be cut off"
     if not any(run.rows for run in known):
@@ -88,17 +95,17 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         )
     remarks += [Remark(message, run.place) for run in known if not run.rows]
     tables = tuple(_table(run, kind) for run in known if run.rows)
-    return Tables("Times of the OSU micro-benchmarks.", tables, tuple(remarks))
+    return MeasuredTables("Times of the OSU micro-benchmarks.", tables, tuple(remarks))
 
 
-def _table(run: _Run, kind: str | None) -> Table:
+def _table(run: _Run, kind: str | None) -> MeasuredTable:
     measured, _ = _KINDS[run.title]
     if kind not in (None, measured):
         raise ReadError(f"this benchmark is of {measured}, but {kind} is asked for", run.place)
-    return Table(tuple(run.rows), run.place, ranks=2 if measured == "send" else 0)
+    return MeasuredTable(tuple(run.rows), run.place, ranks=2 if measured == "send" else 0)
 
 
-def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
+def _line(run: _Run, line: str, place: TextPlace, remarks: list[Remark]) -> None:
     if match := _COLUMNS.fullmatch(line):
         if not _TIME.match(match[1]) and _PURE not in match[1]:
             raise ReadError(f"the second column is '{shown(match[1])}', not a latency in us", place)
@@ -122,6 +129,6 @@ def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
             remarks.append(Remark(message, place))
         elif size:
             kind, per_rank = _KINDS[run.title]
-            run.rows.append(Row(kind, size, float(time) * 1e-6, place, per_rank))
+            run.rows.append(MeasuredRow(kind, size, float(time) * 1e-6, place, per_rank))
     elif run.columns and _NUMBERS.match(line):
         remarks.append(Remark("this line has more than numbers: it is left out", place))

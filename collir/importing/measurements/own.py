@@ -13,28 +13,28 @@ import difflib
 from collir.importing.measurements.tables import (
     KINDS,
     MAX_SIZE,
-    Extent,
-    Row,
-    Table,
-    Tables,
+    LevelExtent,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
     extents,
 )
 from collir.importing.numbers import integer, real
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 
 TITLE = "# collir measurements"
 COLUMNS = "# collective over bytes seconds"
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times in a text, which names the collectives.
 
     Raises:
         ReadError: a line is no measurement.
     """
-    rows: dict[tuple[Extent, ...], list[Row]] = {}
+    rows: dict[tuple[LevelExtent, ...], list[MeasuredRow]] = {}
     for number, line in enumerate(text.split("\n"), 1):
-        place, cells = Place(number), line.split()
+        place, cells = TextPlace(number), line.split()
         if not cells or cells[0].startswith("#"):
             continue
         if len(cells) != 4:
@@ -44,19 +44,20 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             close = difflib.get_close_matches(name, KINDS, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(KINDS)}"
             raise ReadError(f"there is no collective '{shown(name)}'; {hint}", place)
-        row = Row(
+        row = MeasuredRow(
             name, integer(size, "a size", place, 1, MAX_SIZE), real(seconds, "a time", place), place
         )
         rows.setdefault(extents(over, place), []).append(row)
     if not rows:
-        raise ReadError("there are no times in this file", Place(1))
+        raise ReadError("there are no times in this file", TextPlace(1))
     tables = tuple(
-        Table(tuple(group_rows), group_rows[0].place, over) for over, group_rows in rows.items()
+        MeasuredTable(tuple(group_rows), group_rows[0].place, over)
+        for over, group_rows in rows.items()
     )
-    return Tables("Times of `collir calibrate --run`.", tables)
+    return MeasuredTables("Times of `collir calibrate --run`.", tables)
 
 
-def written(tables: Tables) -> str:
+def written(tables: MeasuredTables) -> str:
     """Return the text of tables that all have levels."""
     lines = [TITLE, COLUMNS]
     for table in tables.tables:
@@ -65,5 +66,5 @@ def written(tables: Tables) -> str:
     return "\n".join([*lines, ""])
 
 
-def _extent_text(extent: Extent) -> str:
+def _extent_text(extent: LevelExtent) -> str:
     return f"{extent.level}:{extent.size}" + (f"+{extent.beside}" if extent.beside > 1 else "")

@@ -10,14 +10,14 @@ import re
 from collir.importing.measurements.log_tables import LogTable, log_tables
 from collir.importing.measurements.tables import (
     MAX_SIZE,
-    Row,
-    Table,
-    Tables,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
     is_time,
     nothing_left,
 )
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _TITLE = re.compile(
     r"\b(?P<verb>RDMA_Write|RDMA_Read|Send|Raw Ethernet|Atomic_\w{1,20})(?: with Immediate)? "
@@ -35,17 +35,17 @@ _BANDWIDTHS = {"MB": 2.0**20, "Gb": 1e9 / 8}
 _AVERAGE = re.compile(r"BW[ _]average\[(MB|Gb)/sec\]")
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of messages between two hosts.
 
     Raises:
         ReadError: there is no latency test of messages, or a collective is asked for.
     """
     remarks: list[Remark] = []
-    tables: list[Table] = []
+    tables: list[MeasuredTable] = []
     found = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
     if not found:
-        raise ReadError("this table has other columns than times or bandwidths", Place(1))
+        raise ReadError("this table has other columns than times or bandwidths", TextPlace(1))
     for table in found:
         if kind not in (None, "send"):
             raise ReadError(f"these are messages (send), but {kind} is asked for", table.place)
@@ -56,22 +56,22 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             message = "these operations wait for an answer, and are no messages one way"
             remarks.append(Remark(f"{message}: they are left out", table.place))
         elif rows := _latencies(table, remarks):
-            tables.append(Table(tuple(rows), table.place, hosts=(1, 1), ranks=2))
+            tables.append(MeasuredTable(tuple(rows), table.place, hosts=(1, 1), ranks=2))
         else:
             message = "this table has no times: the file may be cut off"
             remarks.append(Remark(message, table.place))
     if not tables:
         raise nothing_left(remarks, found[0].place)
-    return Tables("Times of perftest.", tuple(tables), tuple(remarks))
+    return MeasuredTables("Times of perftest.", tuple(tables), tuple(remarks))
 
 
-def _latencies(table: LogTable, remarks: list[Remark]) -> list[Row]:
+def _latencies(table: LogTable, remarks: list[Remark]) -> list[MeasuredRow]:
     columns = table.header.split()
     at = next((columns.index(name) for name in _LATENCIES if name in columns), 0)
     if not at:
         raise ReadError(f"there is no column of times: {', '.join(_LATENCIES)}", table.place)
     least = min(len(columns), at + 2)
-    rows: list[Row] = []
+    rows: list[MeasuredRow] = []
     for place, line in table.lines:
         if not _ROW.fullmatch(line):
             continue
@@ -83,7 +83,7 @@ def _latencies(table: LogTable, remarks: list[Remark]) -> list[Row]:
             message = f"'{shown(cells[at])}' is not a time above 0 us: this line is left out"
             remarks.append(Remark(message, place))
         elif size := integer(cells[0], "a size", place, 0, MAX_SIZE):
-            rows.append(Row("send", size, float(cells[at]) * 1e-6, place))
+            rows.append(MeasuredRow("send", size, float(cells[at]) * 1e-6, place))
     return rows
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.table import COSTS
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Machine, MachineError
 
@@ -19,7 +19,7 @@ KINDS = tuple(kind for kind, entry in COSTS.items() if not entry.listed)
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredRow:
     """A measured time.
 
     ``kind`` is a collective, or ``send`` for a message from the first rank to the second. ``size``
@@ -30,12 +30,12 @@ class Row:
     kind: str
     size: int
     seconds: float
-    place: Place
+    place: TextPlace
     per_rank: bool = False
 
 
 @dataclass(frozen=True)
-class Extent:
+class LevelExtent:
     """The part of a level that a group takes: ``size`` children, or all children if 0.
 
     ``beside`` is the number of groups side by side.
@@ -47,7 +47,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Table:
+class MeasuredTable:
     """Times that were measured on one group of ranks.
 
     ``over`` are the levels of the group, ``hosts`` the numbers of ranks on each host, and ``ranks``
@@ -55,27 +55,27 @@ class Table:
     that size ran at the same time.
     """
 
-    rows: tuple[Row, ...]
-    place: Place
-    over: tuple[Extent, ...] = ()
+    rows: tuple[MeasuredRow, ...]
+    place: TextPlace
+    over: tuple[LevelExtent, ...] = ()
     hosts: tuple[int, ...] = ()
     ranks: int = 0
     beside: int = 1
 
 
 @dataclass(frozen=True)
-class Tables:
+class MeasuredTables:
     """The tables of a file; ``about`` is a sentence on it, ``remarks`` are on what is left out."""
 
     about: str
-    tables: tuple[Table, ...]
+    tables: tuple[MeasuredTable, ...]
     remarks: tuple[Remark, ...] = ()
 
 
 _LEFT_OUT = re.compile(r": (?:(?:it is|they are|this line is|this time is) )?left out$")
 
 
-def nothing_left(remarks: Sequence[Remark], place: Place) -> ReadError:
+def nothing_left(remarks: Sequence[Remark], place: TextPlace) -> ReadError:
     """Return the error of a text of whose times none is left, with the first reason."""
     if not remarks:
         return ReadError("there are no times that can be used here", place)
@@ -94,7 +94,7 @@ def is_time(text: str) -> bool:
 _EXTENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::\s*([0-9]{1,10})\s*(?:\+\s*([0-9]{1,10})\s*)?)?")
 
 
-def extents(text: str, place: Place) -> tuple[Extent, ...]:
+def extents(text: str, place: TextPlace) -> tuple[LevelExtent, ...]:
     """Return the extents of a text such as ``node:2 * gpu:4``.
 
     A level without a number is all of the level; ``gpu:4+2`` has two groups side by side.
@@ -102,16 +102,16 @@ def extents(text: str, place: Place) -> tuple[Extent, ...]:
     Raises:
         ReadError: the text is no list of levels.
     """
-    result: list[Extent] = []
+    result: list[LevelExtent] = []
     for piece in text.split("*"):
         match = _EXTENT.fullmatch(piece)
         if not match:
             raise ReadError(f"'{shown(text)}' is not levels such as node:2*gpu:8", place)
-        result.append(Extent(match[1], int(match[2] or 0), int(match[3] or 1)))
+        result.append(LevelExtent(match[1], int(match[2] or 0), int(match[3] or 1)))
     return tuple(result)
 
 
-def mesh_over(machine: Machine, over: Sequence[Extent], place: Place) -> Mesh:
+def mesh_over(machine: Machine, over: Sequence[LevelExtent], place: TextPlace) -> Mesh:
     """Return a mesh with three axes: the group, the groups beside it, and the idle devices.
 
     The ranks of a group are neighbours on each level. A level whose size is not a multiple of
@@ -139,7 +139,7 @@ def mesh_over(machine: Machine, over: Sequence[Extent], place: Place) -> Mesh:
     factors: dict[str, list[Factor]] = {"idle": [], "beside": [], "group": []}
     sizes: list[int] = []
     for level in machine.levels:
-        extent = by_level.get(level.name, Extent(level.name, 1))
+        extent = by_level.get(level.name, LevelExtent(level.name, 1))
         size = extent.size or level.size
         used = size * extent.beside
         if not 0 < used <= level.size:
@@ -164,7 +164,7 @@ def mesh_over(machine: Machine, over: Sequence[Extent], place: Place) -> Mesh:
     )
 
 
-def collective(mesh: Mesh, row: Row) -> Collective:
+def collective(mesh: Mesh, row: MeasuredRow) -> Collective:
     """Return the collective that a row measured, on a mesh of ``mesh_over``."""
     axes = tuple(sub.name for sub in mesh.sub_axes if sub.axis == "group")
     idle = frozenset(sub.name for sub in mesh.sub_axes if sub.axis == "idle")

@@ -18,14 +18,14 @@ from collir.importing.measurements.names import kind_of_file
 from collir.importing.measurements.tables import (
     KINDS,
     MAX_SIZE,
-    Row,
-    Table,
-    Tables,
+    MeasuredRow,
+    MeasuredTable,
+    MeasuredTables,
     is_time,
     nothing_left,
 )
 from collir.importing.numbers import integer
-from collir.importing.values import Place, ReadError, Remark, shown
+from collir.importing.values import ReadError, Remark, TextPlace, shown
 
 _TITLE = re.compile(
     r"The average bandwidth (?:and the per-call latency )?of (?P<kind>\w{1,40}) "
@@ -44,7 +44,7 @@ _LEAST_DIGITS = 0.05
 """The largest error of a bandwidth by its digits, relative to it, with which it is read."""
 
 
-def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of all tables in a text.
 
     Raises:
@@ -52,7 +52,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """
     remarks: list[Remark] = []
     found = log_tables(text, _TITLE, _HEADER)
-    tables: list[Table] = []
+    tables: list[MeasuredTable] = []
     for table in found:
         own = _kind(table, kind, file)
         if own not in KINDS:
@@ -63,13 +63,13 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             raise ReadError(f"this table is of {own}, but {kind} is asked for", table.place)
         rows = _rows(table, own, remarks)
         if rows:
-            tables.append(Table(tuple(rows), table.place, ranks=_ranks(table)))
+            tables.append(MeasuredTable(tuple(rows), table.place, ranks=_ranks(table)))
         else:
             message = "this table has no times: the file may be cut off"
             remarks.append(Remark(message, table.place))
     if not tables:
         raise nothing_left(remarks, found[0].place)
-    return Tables("Times of torch.distributed.", tuple(tables), tuple(remarks))
+    return MeasuredTables("Times of torch.distributed.", tuple(tables), tuple(remarks))
 
 
 def _kind(table: LogTable, asked: str | None, file: str) -> str:
@@ -83,11 +83,11 @@ def _ranks(table: LogTable) -> int:
     return int(table.title["ranks"] or table.title["all"]) if table.title else 0
 
 
-def _rows(table: LogTable, kind: str, remarks: list[Remark]) -> list[Row]:
+def _rows(table: LogTable, kind: str, remarks: list[Remark]) -> list[MeasuredRow]:
     if table.title and (payload := table.title["payload"]):
         return _of_sentence(table, kind, payload, remarks)
     columns = [name.strip() for name in table.header.strip().strip("|").split("|")]
-    rows: list[Row] = []
+    rows: list[MeasuredRow] = []
     for place, line in table.lines:
         match = _ROW.fullmatch(line)
         if not match:
@@ -105,11 +105,13 @@ def _rows(table: LogTable, kind: str, remarks: list[Remark]) -> list[Row]:
         else:
             seconds = _by_bandwidth(size, values["algbw"], place, remarks)
         if size and seconds:
-            rows.append(Row(kind, size, seconds, place))
+            rows.append(MeasuredRow(kind, size, seconds, place))
     return rows
 
 
-def _of_sentence(table: LogTable, kind: str, payload: str, remarks: list[Remark]) -> list[Row]:
+def _of_sentence(
+    table: LogTable, kind: str, payload: str, remarks: list[Remark]
+) -> list[MeasuredRow]:
     """Return the time of a payload that a sentence names, of which the next lines are."""
     if not re.fullmatch(r"\d{1,12}(?:\.\d{1,15})?", payload):
         raise ReadError(f"'{shown(payload)}' is not a payload in GB", table.place)
@@ -117,11 +119,11 @@ def _of_sentence(table: LogTable, kind: str, payload: str, remarks: list[Remark]
     for place, line in table.lines:
         if "algbw:" in line:
             seconds = _by_bandwidth(size, line.strip(), place, remarks)
-            return [Row(kind, size, seconds, place)] if seconds and size else []
+            return [MeasuredRow(kind, size, seconds, place)] if seconds and size else []
     return []
 
 
-def _latency(text: str, place: Place, remarks: list[Remark]) -> float:
+def _latency(text: str, place: TextPlace, remarks: list[Remark]) -> float:
     """Return a time in seconds, 0 if there is none, with a remark."""
     match = _LATENCY.fullmatch(text)
     if match and is_time(match[1]):
@@ -130,7 +132,7 @@ def _latency(text: str, place: Place, remarks: list[Remark]) -> float:
     return 0.0
 
 
-def _by_bandwidth(size: int, text: str, place: Place, remarks: list[Remark]) -> float:
+def _by_bandwidth(size: int, text: str, place: TextPlace, remarks: list[Remark]) -> float:
     """Return the time in seconds that a bandwidth tells, 0 if it has too few digits."""
     match = _BANDWIDTH.fullmatch(text)
     if not match:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from collir.importing.models.graph import Graph, Loop, Node, Ref, Shaped, live
+from collir.importing.models.graph import ModelGraph, ModelNode, Ref, RepeatedNodes, Shaped, live
 
 COMPLEX = {"complex64": "f32", "complex128": "f64", "complex32": "f16"}
 """The dtypes of torch that are complex, and those of their parts."""
@@ -18,14 +18,14 @@ Pair = tuple[Ref, Ref]
 """The real and the imaginary part of a value."""
 
 
-def with_real_parts(graph: Graph) -> Graph:
+def with_real_parts(graph: ModelGraph) -> ModelGraph:
     """Return the graph without complex values, but for what no rule here knows."""
-    if not any(_is_complex(x) for node in graph.nodes if isinstance(node, Node)
+    if not any(_is_complex(x) for node in graph.nodes if isinstance(node, ModelNode)
                for x in node.results):  # fmt: skip
         return graph
     made = _Parts({x.name: x.value for x in graph.inputs})
     for node in graph.nodes:
-        assert isinstance(node, Node)
+        assert isinstance(node, ModelNode)
         made.add(node)
     return live(replace(graph, nodes=made.nodes))
 
@@ -46,11 +46,11 @@ class _Parts:
 
     types: dict[str, Shaped]
     pairs: dict[str, Any] = field(default_factory=dict[str, Any])
-    nodes: list[Node | Loop] = field(default_factory=list[Node | Loop])
-    node: Node | None = None
+    nodes: list[ModelNode | RepeatedNodes] = field(default_factory=list[ModelNode | RepeatedNodes])
+    node: ModelNode | None = None
     count: int = 0
 
-    def add(self, node: Node) -> None:
+    def add(self, node: ModelNode) -> None:
         """Add a node, or real ones in its place."""
         self.node, self.count = node, 0
         is_made = any(_is_complex(x) for x in node.results)
@@ -76,7 +76,9 @@ class _Parts:
         assert self.node is not None
         name, self.count = f"{self.node.name}_part_{self.count}", self.count + 1
         type = Shaped(tuple(shape), dtype or self.dtype)
-        self.nodes.append(Node(name, op, args, kwargs, (type,), self.node.path, self.node.line))
+        self.nodes.append(
+            ModelNode(name, op, args, kwargs, (type,), self.node.path, self.node.line)
+        )
         self.types[name] = type
         return Ref(name)
 

@@ -10,22 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from collir.importing.models.graph import Graph, Input, Loop, Node, Ref, Shaped
-from collir.importing.models.lines import Lines, Value
+from collir.importing.models.graph import (
+    ModelGraph,
+    ModelInput,
+    ModelNode,
+    Ref,
+    RepeatedNodes,
+    Shaped,
+)
+from collir.importing.models.lines import Lines, LineValue
 from collir.importing.models.rows.table import row
 
 CONSTANT = "collir.constant"
 """The operation of a node that is a constant, whose only argument is its array."""
 
 
-def named_constants(graph: Graph) -> Graph:
+def named_constants(graph: ModelGraph) -> ModelGraph:
     """Return the graph with inputs for the constants that no form fits: equal ones are one input,
     which has no dimension twice that only repeats."""
     inputs, constants = list(graph.inputs), dict(graph.constants)
-    nodes: list[Node | Loop] = []
-    known: dict[tuple[object, ...], Input] = {}
+    nodes: list[ModelNode | RepeatedNodes] = []
+    known: dict[tuple[object, ...], ModelInput] = {}
     for node in graph.nodes:
-        assert isinstance(node, Node)
+        assert isinstance(node, ModelNode)
         if node.op != CONSTANT or form_of(node.args[0]) is not None:
             nodes.append(node)
             continue
@@ -34,15 +41,17 @@ def named_constants(graph: Graph) -> Graph:
         if (own := known.get(key)) is None:
             name = f"constant_{len(constants) + 1}"
             constants[name] = least
-            own = Input(f"{node.name}_", Shaped(least.shape, node.result.dtype), name, "constant")
+            own = ModelInput(
+                f"{node.name}_", Shaped(least.shape, node.result.dtype), name, "constant"
+            )
             known[key] = own
             inputs.append(own)
         nodes.append(replace(node, op="expand", args=(Ref(own.name),)))
-    return Graph(inputs, nodes, graph.outputs, constants)
+    return ModelGraph(inputs, nodes, graph.outputs, constants)
 
 
 @row(CONSTANT)
-def write_constant(e: Lines, node: Node, x: "np.ndarray[Any, Any]") -> Value:
+def write_constant(e: Lines, node: ModelNode, x: "np.ndarray[Any, Any]") -> LineValue:
     """Write a constant by what it follows."""
     result = node.result
     form = form_of(x)
@@ -53,7 +62,7 @@ def write_constant(e: Lines, node: Node, x: "np.ndarray[Any, Any]") -> Value:
 
 def _written(
     e: Lines, shape: tuple[int, ...], kind: str, numbers: list[float], dtype: str
-) -> Value:
+) -> LineValue:
     if kind == "number":
         return e.number(numbers[0], dtype, shape)
     if kind == "steps":
@@ -139,6 +148,8 @@ def unrepeated(x: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     return x
 
 
-def constant_node(name: str, x: "np.ndarray[Any, Any]", dtype: str, path: str, line: str) -> Node:
+def constant_node(
+    name: str, x: "np.ndarray[Any, Any]", dtype: str, path: str, line: str
+) -> ModelNode:
     """Return the node of a constant."""
-    return Node(name, CONSTANT, (x,), {}, (Shaped(tuple(x.shape), dtype),), path, line)
+    return ModelNode(name, CONSTANT, (x,), {}, (Shaped(tuple(x.shape), dtype),), path, line)

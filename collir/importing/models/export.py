@@ -14,7 +14,15 @@ from typing import Any
 from collir.importing.models.complexes import COMPLEX, with_real_parts
 from collir.importing.models.constants import constant_node, named_constants
 from collir.importing.models.decompositions import DETACHED, decomposed, is_nothing, op_name
-from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live, mapped
+from collir.importing.models.graph import (
+    ModelGraph,
+    ModelInput,
+    ModelNode,
+    Ref,
+    Shaped,
+    live,
+    mapped,
+)
 from collir.importing.models.norms import with_norms
 from collir.importing.models.scans import whole_scans
 from collir.importing.models.simplify import simplified
@@ -47,7 +55,7 @@ def _indent(file: str, number: int) -> int:
     return len(line) - len(line.lstrip()) + 1
 
 
-def exported(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Graph:
+def exported(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ModelGraph:
     """Return the graph of a module for arguments, which may lie on the device ``meta``.
 
     Raises:
@@ -105,7 +113,7 @@ def _frames(error: BaseException) -> list[tuple[str, str]]:
     return [frame for frame in frames if "/collir/" not in frame[0]]
 
 
-def graph_of(program: Any) -> Graph:
+def graph_of(program: Any) -> ModelGraph:
     """Return the graph of an exported program.
 
     Raises:
@@ -116,8 +124,8 @@ def graph_of(program: Any) -> Graph:
     lifted = dict(signature.inputs_to_lifted_tensor_constants)
     buffers = dict(signature.inputs_to_buffers) | lifted
     shared = _tied(program, weights)
-    inputs: list[Input] = []
-    nodes: list[Node | Any] = []
+    inputs: list[ModelInput] = []
+    nodes: list[ModelNode | Any] = []
     outputs: list[str] = []
     same: dict[str, str] = {}
     results: set[str | None] = set(signature.user_outputs)
@@ -142,7 +150,7 @@ def graph_of(program: Any) -> Graph:
                 kind = "buffer" if node.name in buffers else "argument"
                 if node.name in weights:
                     kind = "weight" if program.state_dict[of].requires_grad else "buffer"
-                inputs.append(Input(node.name, value, of, kind))
+                inputs.append(ModelInput(node.name, value, of, kind))
                 if kind in ("weight", "argument") and _is_float(value):
                     trained.add(node.name)
         elif node.op == "output":
@@ -162,7 +170,7 @@ def graph_of(program: Any) -> Graph:
                 nodes.append(made)
                 if made.op not in DETACHED and any(_is_float(x) for x in made.results):
                     trained.update({made.name} if trained & {*made.operands()} else ())
-    graph = with_real_parts(live(Graph(inputs, nodes, list(dict.fromkeys(outputs)))))
+    graph = with_real_parts(live(ModelGraph(inputs, nodes, list(dict.fromkeys(outputs)))))
     _check_real(graph)
     return named_constants(with_norms(simplified(graph)))
 
@@ -178,7 +186,7 @@ def _is_float(x: Shaped | None) -> bool:
     return x is not None and (x.dtype[0] in "fc" or x.dtype == "bf16")
 
 
-def _check_real(graph: Graph) -> None:
+def _check_real(graph: ModelGraph) -> None:
     """Check that no value is complex.
 
     Raises:
@@ -189,7 +197,7 @@ def _check_real(graph: Graph) -> None:
             raise fault(f"{x.of} is of {x.value.dtype}, a dtype that .coll does not have")
     known = {x.name for x in graph.inputs}
     for node in graph.nodes:
-        assert isinstance(node, Node)
+        assert isinstance(node, ModelNode)
         for result in node.results:
             if result is not None and result.dtype in COMPLEX:
                 what = f"{node.op} is of {result.dtype}"
@@ -283,7 +291,7 @@ class Known:
         return x
 
 
-def _constant(node: Any, value: Any) -> Node:
+def _constant(node: Any, value: Any) -> ModelNode:
     line = _line(node)
     result = _shaped(node.meta["val"], str(node.target), line)
     array = value.detach()
@@ -312,13 +320,13 @@ def _op(node: Any) -> str:
     return op_name(op)
 
 
-def _node(node: Any, ref: Any) -> Node:
+def _node(node: Any, ref: Any) -> ModelNode:
     op, path, line = _op(node), _path(node.meta), _line(node)
     value = node.meta.get("val")
     values: list[Any] = list(value) if isinstance(value, list | tuple) else [value]  # pyright: ignore
     results = tuple(_shaped(x, op, line) if hasattr(x, "dtype") else None for x in values)
     args, kwargs = mapped(tuple(node.args), ref), mapped(dict(node.kwargs), ref)
-    return Node(node.name, op, args, kwargs, results, path, line)
+    return ModelNode(node.name, op, args, kwargs, results, path, line)
 
 
 def _plain(x: Any) -> Any:

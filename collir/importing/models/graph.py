@@ -23,7 +23,7 @@ class Shaped:
 
 
 @dataclass(frozen=True)
-class Input:
+class ModelInput:
     """A value that the model takes.
 
     Attributes:
@@ -42,7 +42,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Node:
+class ModelNode:
     """An operation.
 
     Attributes:
@@ -72,7 +72,7 @@ class Node:
         """Yield the names of the values that it takes."""
         yield from refs((self.args, self.kwargs))
 
-    def replaced(self, names: Mapping[str, str]) -> "Node":
+    def replaced(self, names: Mapping[str, str]) -> "ModelNode":
         """Return the node with other names for values that it takes."""
 
         def renamed(x: Any) -> Any:
@@ -87,7 +87,7 @@ class Stack:
     """Inputs that lie along a new first dimension, a slice for each iteration of a loop."""
 
     name: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[ModelInput, ...]
 
     @property
     def value(self) -> Shaped:
@@ -97,7 +97,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Loop:
+class RepeatedNodes:
     """Nodes that run several times, once for each of some layers that are alike.
 
     Attributes:
@@ -111,7 +111,7 @@ class Loop:
     """
 
     times: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[ModelNode, ...]
     carries: tuple[tuple[str, str, str, str], ...]
     stacks: Mapping[str, Stack]
     shared: tuple[str, ...]
@@ -119,7 +119,7 @@ class Loop:
 
 
 @dataclass
-class Graph:
+class ModelGraph:
     """A model as a list of operations.
 
     Attributes:
@@ -129,8 +129,8 @@ class Graph:
         constants: the elements of inputs that are constants of the model, by their path.
     """
 
-    inputs: list[Input]
-    nodes: list[Node | Loop]
+    inputs: list[ModelInput]
+    nodes: list[ModelNode | RepeatedNodes]
     outputs: list[str]
     constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict[str, Any])
 
@@ -156,16 +156,16 @@ def mapped(x: Any, function: Callable[[Any], Any]) -> Any:
     return function(x)
 
 
-def live(graph: Graph, inputs: Sequence[Input] | None = None) -> Graph:
+def live(graph: ModelGraph, inputs: Sequence[ModelInput] | None = None) -> ModelGraph:
     """Return the graph without operations and inputs that no result needs.
 
     Args:
         inputs: those that are kept; by default those that a result needs.
     """
     needed = set(graph.outputs)
-    kept: list[Node | Loop] = []
+    kept: list[ModelNode | RepeatedNodes] = []
     for node in reversed(graph.nodes):
-        assert isinstance(node, Node)
+        assert isinstance(node, ModelNode)
         if node.name in needed:
             needed.update(node.operands())
             kept.append(node)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from collir.importing.models.export import fault
-from collir.importing.models.graph import Graph, live
-from collir.importing.models.program import Argument, Written, written
+from collir.importing.models.graph import ModelGraph, live
+from collir.importing.models.program import FunctionArgument, Written, written
 from collir.importing.models.sizes import NAME as BATCH
 from collir.importing.models.sizes import with_sizes
 from collir.importing.models.training import library, step
@@ -33,7 +33,7 @@ class Imported:
     """
 
     text: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[FunctionArgument, ...]
     constants: Mapping[str, Any]
     batch: int | None
     has_experts: bool
@@ -47,7 +47,11 @@ class Imported:
 
 
 def program_of(
-    graph: Graph, optimizer: str, clip: bool, axis: str, rolled: Callable[[Graph], Graph]
+    graph: ModelGraph,
+    optimizer: str,
+    clip: bool,
+    axis: str,
+    rolled: Callable[[ModelGraph], ModelGraph],
 ) -> tuple[Written, Mapping[str, Any], str]:
     """Return the function of a graph, its constants, and the text of all functions, without machine
     and mesh.
@@ -82,7 +86,7 @@ def program_of(
     return function, graph.constants, "\n".join(parts)
 
 
-def _is_loss(graph: Graph) -> bool:
+def _is_loss(graph: ModelGraph) -> bool:
     """Return whether the first result is a number."""
     for node in graph.nodes:
         if getattr(node, "name", "") == graph.outputs[0]:

@@ -11,7 +11,7 @@ from collir.importing.hlo.mesh import mesh_of
 from collir.importing.models.export import fault
 from collir.importing.models.imported import MACHINE, MESH, Imported, headed, program_of
 from collir.importing.models.jax_rows import loops, maps, shapes, sums
-from collir.importing.models.jaxprs import DTYPES, Leaf, Traced, axes_of, traced
+from collir.importing.models.jaxprs import DTYPES, ArrayLeaf, Traced, axes_of, traced
 from collir.importing.models.repeats import repeated
 from collir.importing.models.sizes import with_batch
 from collir.importing.models.softmaxes import with_softmaxes
@@ -54,7 +54,7 @@ def import_jax(
     """
     if optimizer and optimizer not in OPTIMIZERS:
         raise fault(f"there is no optimizer {optimizer}: {', '.join(OPTIMIZERS)}")
-    given = Arguments(function, args, precision)
+    given = JaxArguments(function, args, precision)
     found = traced_function(function, given)
     known = next((x for x in (*given.meshes, *found.meshes)), None)
     machine, mesh = _placed(known, machine, mesh)
@@ -75,7 +75,7 @@ def import_jax(
     return Imported(text, written.arguments, constants, batch, False, remarks)
 
 
-def traced_function(function: Callable[..., Any], given: "Arguments") -> Traced:
+def traced_function(function: Callable[..., Any], given: "JaxArguments") -> Traced:
     """Return a function as a graph, for arguments.
 
     Raises:
@@ -122,7 +122,7 @@ def _refusal(error: Exception) -> tuple[str, str]:
     return f"JAX cannot trace the function ({type(error).__name__}): {first}", own
 
 
-class Arguments:
+class JaxArguments:
     """The arguments of a function: its arrays, and what is none.
 
     Attributes:
@@ -140,7 +140,7 @@ class Arguments:
                   for k in range(len(args))]  # fmt: skip
         parameters = _parameters(function, len(args))
         self.arrays: list[Any] = []
-        self.leaves: list[Leaf] = []
+        self.leaves: list[ArrayLeaf] = []
         self.meshes: list[Any] = []
         for (path, x), is_array in zip(flat, self._is_array, strict=True):
             if is_array:
@@ -151,7 +151,7 @@ class Arguments:
                 if any(axes):
                     self.meshes.append(x.sharding.mesh)
                 kind = "weight" if is_weight else "argument"
-                self.leaves.append(Leaf(".".join(names), kind, axes if any(axes) else ()))
+                self.leaves.append(ArrayLeaf(".".join(names), kind, axes if any(axes) else ()))
                 self.arrays.append(self._typed(x, precision))
         self._divide_no_others()
 
@@ -192,9 +192,9 @@ class Arguments:
                  if _has_batch(leaf, x)}  # fmt: skip
         return sizes.pop() if len(sizes) == 1 else None
 
-    def doubled(self) -> "Arguments":
+    def doubled(self) -> "JaxArguments":
         """Return arguments with twice the batch."""
-        made = object.__new__(Arguments)
+        made = object.__new__(JaxArguments)
         made.__dict__.update(self.__dict__)
         struct = self._jax.ShapeDtypeStruct
         made.arrays = [
@@ -221,7 +221,7 @@ def _is_array(x: Any) -> bool:
     return (hasattr(x, "shape") and hasattr(x, "dtype")) or type(x) in (int, float)
 
 
-def _has_batch(leaf: Leaf, x: Any) -> bool:
+def _has_batch(leaf: ArrayLeaf, x: Any) -> bool:
     """Return whether the first size of an argument may be that of the batch."""
     return leaf.kind != "weight" and bool(x.shape) and (not leaf.axes or any(leaf.axes))
 

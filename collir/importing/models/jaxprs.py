@@ -12,7 +12,7 @@ import numpy as np
 from collir.importing.models.by_hand import Laid, whole_of
 from collir.importing.models.constants import constant_node, named_constants
 from collir.importing.models.export import fault
-from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live
+from collir.importing.models.graph import ModelGraph, ModelInput, ModelNode, Ref, Shaped, live
 from collir.importing.models.jax_rows.named import named
 from collir.importing.models.rows.table import JAX
 
@@ -59,13 +59,13 @@ class Traced:
         meshes: the meshes of constraints.
     """
 
-    graph: Graph
+    graph: ModelGraph
     remarks: dict[str, str] = field(default_factory=dict[str, str])
     meshes: list[Any] = field(default_factory=list[Any])
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ArrayLeaf:
     """An array among the arguments of a function.
 
     Attributes:
@@ -78,21 +78,21 @@ class Leaf:
     axes: tuple[str, ...] = ()
 
 
-def traced(closed: Any, leaves: Sequence[Leaf]) -> Traced:
+def traced(closed: Any, leaves: Sequence[ArrayLeaf]) -> Traced:
     """Return a closed jaxpr as a graph.
 
     Raises:
         DiagnosticError: an operation has no row, or a value has a dtype that ``.coll`` lacks.
     """
     reader = _Reader()
-    inputs: list[Input] = []
+    inputs: list[ModelInput] = []
     for var, leaf in zip(closed.jaxpr.invars, leaves, strict=True):
         value = shaped(var.aval, leaf.path, "")
-        inputs.append(Input(reader.name(var), value, leaf.path, leaf.kind, leaf.axes))
+        inputs.append(ModelInput(reader.name(var), value, leaf.path, leaf.kind, leaf.axes))
     reader.constants(closed)
     reader.read(closed.jaxpr)
     outputs = [reader.result(x) for x in closed.jaxpr.outvars]
-    graph = live(Graph(inputs, [*reader.nodes], outputs))
+    graph = live(ModelGraph(inputs, [*reader.nodes], outputs))
     return Traced(named_constants(graph), reader.remarks, reader.meshes)
 
 
@@ -132,7 +132,7 @@ class _Reader:
     """Reads jaxprs into nodes; calls become their bodies."""
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[ModelNode] = []
         self.remarks: dict[str, str] = {}
         self.meshes: list[Any] = []
         self._names: dict[Any, Any] = {}
@@ -324,14 +324,14 @@ class _Reader:
         self._outer, self._is_library = before
         return results
 
-    def _body(self, called: Any, path: str) -> Graph:
+    def _body(self, called: Any, path: str) -> ModelGraph:
         """Return a jaxpr as a graph of its own."""
         jaxpr = getattr(called, "jaxpr", called)
         inner = _Reader()
         inner._count, inner.remarks, inner.meshes = self._count, self.remarks, self.meshes
         inner._outer, inner._is_library = self._outer, self._is_library
         inputs = [
-            Input(inner.name(x), shaped(x.aval, "an operand", ""), f"x_{n}")
+            ModelInput(inner.name(x), shaped(x.aval, "an operand", ""), f"x_{n}")
             for n, x in enumerate(jaxpr.invars)
         ]
         if hasattr(called, "consts"):
@@ -339,7 +339,7 @@ class _Reader:
         inner.read(jaxpr, path)
         outputs = [inner.result(x) for x in jaxpr.outvars]
         self._count = inner._count
-        return Graph(inputs, [*_live(inner.nodes, outputs)], outputs)
+        return ModelGraph(inputs, [*_live(inner.nodes, outputs)], outputs)
 
     def _bind(self, variables: Sequence[Any], values: Sequence[Any]) -> None:
         self._names.update(zip(variables, values, strict=True))
@@ -356,14 +356,14 @@ class _Reader:
     ) -> None:
         made: list[Any] = [*(eqn.outvars if variables is None else variables)]
         results = tuple(self._shaped(x, op, line) for x in made)
-        node = Node(self._fresh(), JAX + op, tuple(operands), params, results, path, line)
+        node = ModelNode(self._fresh(), JAX + op, tuple(operands), params, results, path, line)
         self.nodes.append(node)
         if len(made) == 1:
             self._names[made[0]] = Ref(node.name)
             return
         for number, (var, result) in enumerate(zip(made, results, strict=True)):
             args = (Ref(node.name), number)
-            part = Node(self._fresh(), "getitem", args, {}, (result,), path, line)
+            part = ModelNode(self._fresh(), "getitem", args, {}, (result,), path, line)
             self.nodes.append(part)
             self._names[var] = Ref(part.name)
 
@@ -376,9 +376,9 @@ class _Reader:
         return shaped(x.aval, f"JAX's {op}", line)
 
 
-def _live(nodes: Sequence[Node], outputs: Sequence[str]) -> Iterator[Node]:
+def _live(nodes: Sequence[ModelNode], outputs: Sequence[str]) -> Iterator[ModelNode]:
     """Yield the nodes that results need."""
-    needed, kept = set(outputs), list[Node]()
+    needed, kept = set(outputs), list[ModelNode]()
     for node in reversed(nodes):
         if node.name in needed:
             needed.update(node.operands())

@@ -13,21 +13,29 @@ from typing import Any
 
 import numpy as np
 
-from collir.importing.models.graph import Graph, Input, Loop, Node, Ref, Stack, mapped
+from collir.importing.models.graph import (
+    ModelGraph,
+    ModelInput,
+    ModelNode,
+    Ref,
+    RepeatedNodes,
+    Stack,
+    mapped,
+)
 from collir.importing.models.lines import FLOATS
 
 _PERIOD = 8
 """The most layers that are one iteration together."""
 
 
-def rolled(graph: Graph) -> Graph:
+def rolled(graph: ModelGraph) -> ModelGraph:
     """Return the graph with loops over layers that are alike."""
     for container in _containers(graph.nodes):
         graph = _rolled_in(graph, container)
     return graph
 
 
-def _containers(nodes: Sequence[Node | Loop]) -> list[str]:
+def _containers(nodes: Sequence[ModelNode | RepeatedNodes]) -> list[str]:
     """Return the lists of modules, outermost first."""
     found: dict[str, set[int]] = {}
     for node in nodes:
@@ -36,18 +44,18 @@ def _containers(nodes: Sequence[Node | Loop]) -> list[str]:
     return [path for path, numbers in found.items() if len(numbers) > 1]
 
 
-def _rolled_in(graph: Graph, container: str) -> Graph:
+def _rolled_in(graph: ModelGraph, container: str) -> ModelGraph:
     """Return the graph with loops over the layers of one list of modules."""
     layers = _layers(graph, container)
     numbers = sorted(layers)
-    loops = [node for node in graph.nodes if isinstance(node, Loop)]
+    loops = [node for node in graph.nodes if isinstance(node, RepeatedNodes)]
     if len(numbers) < 2 or any(_layer(loop, container) is not None for loop in loops):
         return graph
     moving = _moving(graph, {node.name for layer in layers.values() for node in layer})
     shared = _shared([layers[n] for n in numbers], moving)
     groups = [[node for node in layers[n] if node.name not in shared] for n in numbers]
     inside = {node.name for group in groups for node in group}
-    fixed = {n.name for n in graph.nodes if isinstance(n, Node)} - inside - moving
+    fixed = {n.name for n in graph.nodes if isinstance(n, ModelNode)} - inside - moving
     for start, period, times in _runs([_signature(group, fixed) for group in groups]):
         iterations = [
             [node for group in groups[at : at + period] for node in group]
@@ -60,7 +68,7 @@ def _rolled_in(graph: Graph, container: str) -> Graph:
     return graph
 
 
-def _layers(graph: Graph, container: str) -> dict[int, list[Node]]:
+def _layers(graph: ModelGraph, container: str) -> dict[int, list[ModelNode]]:
     """Return the operations of each layer of a list, in order.
 
     What is computed between layers, and goes into later ones, belongs to the layer in front of it:
@@ -69,15 +77,15 @@ def _layers(graph: Graph, container: str) -> dict[int, list[Node]]:
     first: dict[str, int] = {}  # the first layer that reads a value
     for node in reversed(graph.nodes):
         own = _layer(node, container)
-        reader = first.get(node.name) if own is None and isinstance(node, Node) else own
+        reader = first.get(node.name) if own is None and isinstance(node, ModelNode) else own
         if reader is not None:
             for operand in _read(node):
                 first[operand] = min(reader, first.get(operand, reader))
-    layers: dict[int, list[Node]] = {}
-    behind: list[Node] = []
+    layers: dict[int, list[ModelNode]] = {}
+    behind: list[ModelNode] = []
     current: int | None = None
     for node in graph.nodes:
-        if not isinstance(node, Node):
+        if not isinstance(node, ModelNode):
             continue
         own = _layer(node, container)
         if own is not None:
@@ -96,7 +104,7 @@ def _layers(graph: Graph, container: str) -> dict[int, list[Node]]:
     return layers
 
 
-def _layer(node: Node | Loop, container: str) -> int | None:
+def _layer(node: ModelNode | RepeatedNodes, container: str) -> int | None:
     """Return the number of the layer of a list that an operation is in."""
     prefix = f"{container}." if container else ""
     if not node.path.startswith(prefix):
@@ -105,12 +113,12 @@ def _layer(node: Node | Loop, container: str) -> int | None:
     return int(number) if number.isdigit() else None
 
 
-def _moving(graph: Graph, in_layers: Collection[str]) -> set[str]:
+def _moving(graph: ModelGraph, in_layers: Collection[str]) -> set[str]:
     """Return the values that go from layer to layer, and those that depend on them."""
     moving = {x.name for x in graph.inputs if x.kind == "argument" and x.value.dtype in FLOATS}
     weights = {x.name for x in graph.inputs if x.kind == "weight"}
     for node in graph.nodes:  # what an input reaches by way of no weight, and the layers do not
-        if isinstance(node, Loop):
+        if isinstance(node, RepeatedNodes):
             moving.update(after for *_, after in node.carries)
             continue
         outside = node.name not in in_layers
@@ -120,7 +128,7 @@ def _moving(graph: Graph, in_layers: Collection[str]) -> set[str]:
     return moving
 
 
-def _shared(layers: Sequence[Sequence[Node]], moving: Collection[str]) -> set[str]:
+def _shared(layers: Sequence[Sequence[ModelNode]], moving: Collection[str]) -> set[str]:
     """Return the operations in a layer that later layers read, and that do not depend on what goes
     from layer to layer: tables of positions, a bias that the first layer makes."""
     of_layer = {node.name: number for number, layer in enumerate(layers) for node in layer}
@@ -142,14 +150,14 @@ def _shared(layers: Sequence[Sequence[Node]], moving: Collection[str]) -> set[st
     return shared
 
 
-def _is_activation(node: Node) -> bool:
+def _is_activation(node: ModelNode) -> bool:
     """Return whether a node with a weight makes values that go through the layers."""
     return any(
         result is not None and result.dtype not in ("bool", "i64") for result in node.results
     )
 
 
-def _signature(nodes: Sequence[Node], fixed: Collection[str]) -> tuple[Any, ...]:
+def _signature(nodes: Sequence[ModelNode], fixed: Collection[str]) -> tuple[Any, ...]:
     """Return what a layer does, but for weights, and values that other layers have too.
 
     Args:
@@ -213,14 +221,14 @@ class Rolling:
         iterations: the operations of each, in the same order.
     """
 
-    graph: Graph
-    iterations: Sequence[Sequence[Node]]
+    graph: ModelGraph
+    iterations: Sequence[Sequence[ModelNode]]
     path: str
     carries: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     stacks: dict[tuple[str, ...], Stack] = field(default_factory=dict[tuple[str, ...], Stack])
     shared: dict[str, None] = field(default_factory=dict[str, None])
 
-    def loop(self) -> Loop | None:
+    def loop(self) -> RepeatedNodes | None:
         """Return the loop; None if they differ, or others read what no carry is."""
         first = self.iterations[0]
         place = [{node.name: n for n, node in enumerate(nodes)} for nodes in self.iterations]
@@ -252,7 +260,7 @@ class Rolling:
         if len(after) < len(carries):
             return None
         stacks = {stack.name: stack for stack in self.stacks.values()}
-        return Loop(
+        return RepeatedNodes(
             len(self.iterations), tuple(body), tuple(carries), stacks, tuple(self.shared), self.path
         )
 
@@ -260,7 +268,7 @@ class Rolling:
         self,
         operands: tuple[str, ...],
         place: Sequence[Mapping[str, int]],
-        inputs: Mapping[str, Input],
+        inputs: Mapping[str, ModelInput],
     ) -> str | None:
         """Return the name in the body of an operand, given as each iteration has it."""
         numbers = [own.get(x) for own, x in zip(place, operands, strict=True)]
@@ -280,40 +288,44 @@ class Rolling:
                 return self.stacks.setdefault(operands, Stack(name, values)).name
         return None
 
-    def _renamed(self, nodes: Sequence[Node], names: Mapping[tuple[str, ...], str]) -> Node:
+    def _renamed(
+        self, nodes: Sequence[ModelNode], names: Mapping[tuple[str, ...], str]
+    ) -> ModelNode:
         listed = zip(*(node.operands() for node in nodes), strict=True)
         renaming = {operands[0]: names[operands] for operands in listed}
         return nodes[0].replaced(renaming)
 
-    def _is_outside(self, node: Node | Loop) -> bool:
+    def _is_outside(self, node: ModelNode | RepeatedNodes) -> bool:
         return not any(node is own for nodes in self.iterations for own in nodes)
 
-    def _reads_stack(self, node: Node | Loop) -> bool:
+    def _reads_stack(self, node: ModelNode | RepeatedNodes) -> bool:
         stacked = {x.name for stack in self.stacks.values() for x in stack.inputs}
         return not stacked.isdisjoint(_read(node))
 
 
-def _read(node: Node | Loop) -> set[str]:
-    if isinstance(node, Node):
+def _read(node: ModelNode | RepeatedNodes) -> set[str]:
+    if isinstance(node, ModelNode):
         return set(node.operands())
     starts = {start for _, start, _, _ in node.carries} | set(node.shared)
     return starts | {x.name for stack in node.stacks.values() for x in stack.inputs}
 
 
-def with_loop(graph: Graph, iterations: Sequence[Sequence[Node]], loop: Loop) -> Graph:
+def with_loop(
+    graph: ModelGraph, iterations: Sequence[Sequence[ModelNode]], loop: RepeatedNodes
+) -> ModelGraph:
     """Return the graph with a loop in the place of its iterations, in an order that may run."""
     gone = {id(node) for nodes in iterations for node in nodes}
-    items: list[Node | Loop] = []
+    items: list[ModelNode | RepeatedNodes] = []
     for node in graph.nodes:
         if id(node) not in gone:
             items.append(node)
         elif not any(item is loop for item in items):
             items.append(loop)
     known = {x.name for x in graph.inputs}
-    ordered: list[Node | Loop] = []
+    ordered: list[ModelNode | RepeatedNodes] = []
     waiting = items
     while waiting:  # few operations stand in front of what they read
-        left: list[Node | Loop] = []
+        left: list[ModelNode | RepeatedNodes] = []
         for item in waiting:
             if _read(item) <= known:
                 ordered.append(item)
@@ -326,5 +338,5 @@ def with_loop(graph: Graph, iterations: Sequence[Sequence[Node]], loop: Loop) ->
     return replace(graph, nodes=ordered)
 
 
-def _made(item: Node | Loop) -> set[str]:
-    return {item.name} if isinstance(item, Node) else {after for *_, after in item.carries}
+def _made(item: ModelNode | RepeatedNodes) -> set[str]:
+    return {item.name} if isinstance(item, ModelNode) else {after for *_, after in item.carries}

@@ -31,7 +31,7 @@ FLOATS = ("f64", "f32", "f16", "bf16")
 
 
 @dataclass(frozen=True)
-class Value:
+class LineValue:
     """A value of the function.
 
     Attributes:
@@ -46,9 +46,9 @@ class Value:
     has: tuple[int, ...]
 
     @staticmethod
-    def of(name: str, type: Shaped) -> "Value":
+    def of(name: str, type: Shaped) -> "LineValue":
         """Return a value that is written as it is."""
-        return Value(name, type.shape, type.dtype, type.shape)
+        return LineValue(name, type.shape, type.dtype, type.shape)
 
     @property
     def type(self) -> str:
@@ -93,8 +93,8 @@ class Lines:
         self.is_generic = False
         self.hint = ""
         self._indent = indent
-        self._known: dict[str, Value] = {}
-        self._reshaped: dict[str, Value] = {}
+        self._known: dict[str, LineValue] = {}
+        self._reshaped: dict[str, LineValue] = {}
 
     def inner(self) -> "Lines":
         """Return the lines of a body inside these, whose names are its own."""
@@ -115,7 +115,7 @@ class Lines:
         self.names.add(made)
         return made
 
-    def end(self, keyword: str, results: Sequence[Value]) -> None:
+    def end(self, keyword: str, results: Sequence[LineValue]) -> None:
         """Add the last line, and leave out lines of one value that nothing reads."""
         self.raw(f"{keyword} {', '.join(f'%{x.name}' for x in results)}")
         used: set[str] = set()
@@ -143,18 +143,18 @@ class Lines:
         """Add a line."""
         self.lines.append(f"{self._indent}{line}")
 
-    def step(self, text: str, shape: Iterable[int], dtype: str, hint: str = "") -> Value:
+    def step(self, text: str, shape: Iterable[int], dtype: str, hint: str = "") -> LineValue:
         """Add an operation, and return its result; equal operations are added once."""
         if text not in self._known:
             name = self.name(hint or self.hint or text.partition(" ")[0])
             self.raw(f"%{name} = {text}")
             shape = tuple(shape)
-            self._known[text] = Value(name, shape, dtype, shape)
+            self._known[text] = LineValue(name, shape, dtype, shape)
         return self._known[text]
 
     # --- numbers and positions ------------------------------------------------------------------
 
-    def number(self, value: float, dtype: str, shape: Sequence[int] = ()) -> Value:
+    def number(self, value: float, dtype: str, shape: Sequence[int] = ()) -> LineValue:
         """Return a number, as a value of some shape."""
         if isinstance(value, float) and math.isnan(value):
             most = self.number(math.inf, dtype)
@@ -164,14 +164,14 @@ class Lines:
         made = self.step(text, (), dtype, "c")
         return self.reshape(made, (1,) * len(shape), shape) if shape else made
 
-    def iota(self, size: int, dtype: str = "i64") -> Value:
+    def iota(self, size: int, dtype: str = "i64") -> LineValue:
         """Return the numbers from 0 to below a size."""
         whole = self.step(f"iota dim 0 to i64[{size}]", (size,), "i64", "positions")
         return self.cast(whole, dtype)
 
     # --- shapes ---------------------------------------------------------------------------------
 
-    def whole(self, x: Value) -> Value:
+    def whole(self, x: LineValue) -> LineValue:
         """Return a value that is written with its shape."""
         if x.has == x.shape:
             return x
@@ -185,7 +185,9 @@ class Lines:
             f"broadcast_to %{x.name} to {type_text(x.shape, x.dtype)}", x.shape, x.dtype
         )
 
-    def reshape(self, x: Value, has: Sequence[int], shape: Sequence[int] | None = None) -> Value:
+    def reshape(
+        self, x: LineValue, has: Sequence[int], shape: Sequence[int] | None = None
+    ) -> LineValue:
         """Return a value with another shape; its elements stay in order.
 
         Args:
@@ -202,7 +204,7 @@ class Lines:
         self._reshaped[made.name] = x
         return replace(made, shape=shape)
 
-    def view(self, x: Value, shape: Sequence[int]) -> Value:
+    def view(self, x: LineValue, shape: Sequence[int]) -> LineValue:
         """Return a value with another shape, as torch's ``view`` does."""
         shape = tuple(shape)
         if x.shape == shape:
@@ -214,7 +216,7 @@ class Lines:
                 return self.reshape(x, [next(left)[1] if n != 1 else 1 for n in shape], shape)
         return self.reshape(self.whole(x), shape)
 
-    def transpose(self, x: Value, order: Sequence[int]) -> Value:
+    def transpose(self, x: LineValue, order: Sequence[int]) -> LineValue:
         """Return a value with its dimensions in another order."""
         order = list(order)
         if order == sorted(order):
@@ -228,19 +230,19 @@ class Lines:
         )
         return replace(made, shape=shape)
 
-    def expand(self, x: Value, shape: Sequence[int]) -> Value:
+    def expand(self, x: LineValue, shape: Sequence[int]) -> LineValue:
         """Return a value that is repeated to a shape."""
         shape = tuple(shape)
         has = (1,) * (len(shape) - len(x.has)) + x.has
         return self.reshape(x, has, shape)
 
-    def pad(self, x: Value, dim: int, low: int, high: int, value: float = 0) -> Value:
+    def pad(self, x: LineValue, dim: int, low: int, high: int, value: float = 0) -> LineValue:
         """Return a value with elements added, or cut off where numbers are negative."""
         if low == high == 0:
             return x
         shape = (*x.shape[:dim], x.shape[dim] + low + high, *x.shape[dim + 1 :])
         if not math.prod(shape):
-            return Value("", shape, x.dtype, shape)  # nothing, which no operation takes
+            return LineValue("", shape, x.dtype, shape)  # nothing, which no operation takes
         if x.has[dim] == 1 and low <= 0 and high <= 0:
             return replace(x, shape=shape)
         if x.has[dim] != x.shape[dim]:
@@ -251,11 +253,11 @@ class Lines:
         made = self.step(f"pad %{x.name} dim {dim}{''.join(parts)}{filled}", has, x.dtype, x.name)
         return replace(made, shape=shape)
 
-    def cut(self, x: Value, dim: int, start: int, size: int) -> Value:
+    def cut(self, x: LineValue, dim: int, start: int, size: int) -> LineValue:
         """Return some neighbouring elements of a dimension."""
         return self.pad(x, dim, -start, start + size - x.shape[dim])
 
-    def strided(self, x: Value, dim: int, start: int, stride: int, size: int) -> Value:
+    def strided(self, x: LineValue, dim: int, start: int, stride: int, size: int) -> LineValue:
         """Return every ``stride``-th element of a dimension: the first ones of whole groups."""
         if stride == 1:
             return self.cut(x, dim, start, size)
@@ -264,7 +266,7 @@ class Lines:
         first = self.cut(apart, dim + 1, 0, 1)
         return self.view(first, (*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
-    def concat(self, parts: Sequence[Value], dim: int) -> Value:
+    def concat(self, parts: Sequence[LineValue], dim: int) -> LineValue:
         """Return values one behind the other along a dimension."""
         if len(parts) == 1:
             return parts[0]
@@ -276,21 +278,21 @@ class Lines:
         names = ", ".join(f"%{x.name}" for x in same)
         return replace(self.step(f"concat {names} dim {dim}", has, same[0].dtype), shape=shape)
 
-    def repeated(self, x: Value, has: Sequence[int]) -> Value:
+    def repeated(self, x: LineValue, has: Sequence[int]) -> LineValue:
         """Return a value that is written with these sizes where it is repeated."""
         has = tuple(has)
         return replace(self.whole(replace(x, shape=has)), shape=x.shape) if x.has != has else x
 
     # --- elements -------------------------------------------------------------------------------
 
-    def cast(self, x: Value, dtype: str) -> Value:
+    def cast(self, x: LineValue, dtype: str) -> LineValue:
         """Return a value of another dtype."""
         if x.dtype == dtype:
             return x
         made = self.step(f"cast %{x.name} to {dtype}", x.has, dtype, x.name)
         return replace(made, shape=x.shape)
 
-    def map(self, text: str, *values: Value, dtype: str = "") -> Value:
+    def map(self, text: str, *values: LineValue, dtype: str = "") -> LineValue:
         """Return a function of the elements of values, which are repeated as numpy does.
 
         Args:
@@ -306,7 +308,7 @@ class Lines:
         made = self.step(text.format(names), has, dtype or values[-1].dtype)
         return replace(made, shape=shape)
 
-    def scale(self, x: Value, factor: float) -> Value:
+    def scale(self, x: LineValue, factor: float) -> LineValue:
         """Return a value times a number."""
         if factor == 1:
             return x
@@ -316,7 +318,7 @@ class Lines:
 
     # --- sums and products ----------------------------------------------------------------------
 
-    def reduce(self, kind: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
+    def reduce(self, kind: str, x: LineValue, dims: Sequence[int], keep: bool = False) -> LineValue:
         """Return the sum, the mean or the largest or smallest element over dimensions."""
         dims = sorted(d % len(x.shape) for d in dims) if x.shape else []
         repeated = [d for d in dims if x.has[d] != x.shape[d]]
@@ -336,7 +338,7 @@ class Lines:
             shape = [n for d, n in enumerate(shape) if d not in dims]
         return replace(made, shape=tuple(shape))
 
-    def einsum(self, equation: str, *values: Value) -> Value:
+    def einsum(self, equation: str, *values: LineValue) -> LineValue:
         """Return a sum of products; a letter stands for an index."""
         before, after = equation.split("->")
         terms = before.split(",")
@@ -344,7 +346,7 @@ class Lines:
         for term, x in zip(terms, values, strict=True):
             for letter, size in zip(term, x.shape, strict=True):
                 sizes[letter] = max(size, sizes.get(letter, 1))
-        made: list[Value] = []
+        made: list[LineValue] = []
         texts: list[str] = []
         for term, x in zip(terms, values, strict=True):
             # What an operand repeats is an index that it does not have, unless nothing else has it.

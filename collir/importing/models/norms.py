@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from collir.importing.models.graph import Graph, Node, Ref, live
+from collir.importing.models.graph import ModelGraph, ModelNode, Ref, live
 
-Made = Mapping[str, Node]
+Made = Mapping[str, ModelNode]
 """The operations of a graph by the names of their results."""
 
 
-def with_norms(graph: Graph) -> Graph:
+def with_norms(graph: ModelGraph) -> ModelGraph:
     """Return the graph with an ``rms_norm`` for what divides by a root of the mean of squares."""
-    made: dict[str, Node] = {}
+    made: dict[str, ModelNode] = {}
     inputs = {x.name: x.value.shape for x in graph.inputs}
-    operations = [node for node in graph.nodes if isinstance(node, Node)]
+    operations = [node for node in graph.nodes if isinstance(node, ModelNode)]
     uses = Counter(name for node in operations for name in node.operands())
     uses.update(graph.outputs)
     for node in operations:
@@ -22,7 +22,7 @@ def with_norms(graph: Graph) -> Graph:
     return live(replace(graph, nodes=[*made.values()]))
 
 
-def _operand(node: Node | None, op: str, made: Made) -> Node | None:
+def _operand(node: ModelNode | None, op: str, made: Made) -> ModelNode | None:
     """Return what made the first operand of an operation, if that is one of a name."""
     if node is None or node.op.partition(".")[0] != op or not node.args:
         return None
@@ -30,7 +30,7 @@ def _operand(node: Node | None, op: str, made: Made) -> Node | None:
     return made.get(first.name) if isinstance(first, Ref) else None
 
 
-def _norm(node: Node, made: Made) -> Node | None:
+def _norm(node: ModelNode, made: Made) -> ModelNode | None:
     """Return a product with 1 / sqrt(mean of squares + epsilon) as a norm; None if it is none."""
     if node.op != "mul.Tensor":
         return None
@@ -52,7 +52,7 @@ def _norm(node: Node, made: Made) -> Node | None:
     return None
 
 
-def _is_square(node: Node, x: Ref) -> bool:
+def _is_square(node: ModelNode, x: Ref) -> bool:
     """Return whether an operation squares a value."""
     return (node.op, node.args) in (
         ("pow.Tensor_Scalar", (x, 2)),
@@ -62,8 +62,8 @@ def _is_square(node: Node, x: Ref) -> bool:
 
 
 def _gained(
-    node: Node, made: Made, inputs: Mapping[str, tuple[int, ...]], uses: Counter[str]
-) -> Node | None:
+    node: ModelNode, made: Made, inputs: Mapping[str, tuple[int, ...]], uses: Counter[str]
+) -> ModelNode | None:
     """Return a norm with the gain that nothing but this product gives it; None if it is none."""
     if node.op != "mul.Tensor":
         return None

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from collir.importing.models.export import fault
-from collir.importing.models.graph import Graph, Input, Loop, Node, Ref, Shaped, Stack, mapped
-from collir.importing.models.lines import SIZES, Lines, Value, type_text, wrapped
+from collir.importing.models.graph import (
+    ModelGraph,
+    ModelInput,
+    ModelNode,
+    Ref,
+    RepeatedNodes,
+    Shaped,
+    Stack,
+    mapped,
+)
+from collir.importing.models.lines import SIZES, Lines, LineValue, type_text, wrapped
 from collir.importing.models.rows.table import JAX, ROWS, NotHere
 from collir.importing.values import MALFORMED
 
@@ -22,15 +31,15 @@ _ORDER = ("argument", "weight", "buffer", "constant")
 
 
 @dataclass(frozen=True)
-class Argument:
+class FunctionArgument:
     """An argument of a function.
 
     Attributes:
         name: its name; of a weight, with that of the record in front.
         of: what the framework calls it: of a stack, of every layer.
-        kind: that of the inputs (see ``Input``).
+        kind: that of the inputs (see ``ModelInput``).
         layers: the parameter that is its first size, of a stack.
-        axes: what stands behind the size of each dimension (see ``Input``).
+        axes: what stands behind the size of each dimension (see ``ModelInput``).
     """
 
     name: str
@@ -122,7 +131,7 @@ class Written:
     """
 
     name: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[FunctionArgument, ...]
     results: tuple[str, ...]
     body: tuple[str, ...]
     called: tuple[str, ...]
@@ -156,7 +165,7 @@ class Written:
         return "\n".join(parts) + "\n"
 
 
-def written(graph: Graph, name: str) -> Written:
+def written(graph: ModelGraph, name: str) -> Written:
     """Return the function of a graph.
 
     Raises:
@@ -164,9 +173,9 @@ def written(graph: Graph, name: str) -> Written:
     """
     sizes, stacked = dict[int, str](), dict[str, str]()
     lines = Lines(set(RESERVED), {}, sizes=sizes, stacked=stacked)
-    values: dict[str, Value] = {}
-    arguments: list[Argument] = []
-    loops = [node for node in graph.nodes if isinstance(node, Loop)]
+    values: dict[str, LineValue] = {}
+    arguments: list[FunctionArgument] = []
+    loops = [node for node in graph.nodes if isinstance(node, RepeatedNodes)]
     stacks = [stack for loop in loops for stack in loop.stacks.values()]
     scanned = scanned_layers(graph)
     in_loops = {x.name for stack in stacks for x in stack.inputs}
@@ -185,9 +194,9 @@ def written(graph: Graph, name: str) -> Written:
             made = f"{WEIGHTS}.{records.add(x.of, type)}"
         else:
             made = lines.name(argument_name(x.of))
-        values[x.name] = Value.of(made, x.value)
+        values[x.name] = LineValue.of(made, x.value)
         own = made, x.value.shape, x.value.dtype, (x.of,), x.kind
-        arguments.append(Argument(*own, axes=x.axes))
+        arguments.append(FunctionArgument(*own, axes=x.axes))
     for layers in scanned:
         count = f"layers_{len(counts) + 1}" if counts else "layers"
         counts[count] = layers.count
@@ -198,20 +207,20 @@ def written(graph: Graph, name: str) -> Written:
         for field, x in own.items():
             made = f"{record}.{field}"
             stacked[made] = record
-            values[x.name] = Value.of(made, x.value)
+            values[x.name] = LineValue.of(made, x.value)
             axes = ("", *x.axes[1:]) if x.axes else ()
             given = made, x.value.shape, x.value.dtype, (x.of,), x.kind
-            arguments.append(Argument(*given, count, axes))
+            arguments.append(FunctionArgument(*given, count, axes))
     fields: dict[str, str] = {}
     for layers, loop in zip(counts, loops, strict=False):  # those of scans come last
         names = _stacked_names(loop, layers, records, lines, fields)
         for stack in loop.stacks.values():
             made = names[stack.name]
-            values[stack.name] = Value.of(made, stack.value)
+            values[stack.name] = LineValue.of(made, stack.value)
             of, kind = tuple(x.of for x in stack.inputs), stack.inputs[0].kind
             axes = ("", *stack.inputs[0].axes) if stack.inputs[0].axes else ()
             own = made, stack.value.shape, stack.value.dtype, of, kind
-            arguments.append(Argument(*own, layers, axes))
+            arguments.append(FunctionArgument(*own, layers, axes))
     write_nodes(lines, graph.nodes, values, dict(zip(map(id, loops), counts, strict=False)), fields)
     results = [lines.whole(values[output]) for output in graph.outputs]
     lines.end("return", results)
@@ -229,23 +238,23 @@ class ScannedLayers:
         path: the path of all weights of the layers.
     """
 
-    node: Node
+    node: ModelNode
     count: int
     path: str
-    weights: tuple[Input, ...]
+    weights: tuple[ModelInput, ...]
 
 
-def scanned_layers(graph: Graph) -> list[ScannedLayers]:
+def scanned_layers(graph: ModelGraph) -> list[ScannedLayers]:
     """Return the loops of a framework over weights that nothing else reads, and that have a path
     of their own."""
     read: dict[str, int] = dict.fromkeys(graph.outputs, 2)
     for node in graph.nodes:
-        for operand in node.operands() if isinstance(node, Node) else ():
+        for operand in node.operands() if isinstance(node, ModelNode) else ():
             read[operand] = read.get(operand, 0) + 1
     inputs = {x.name: x for x in graph.inputs if x.kind == "weight"}
     found: list[ScannedLayers] = []
     for node in graph.nodes:
-        if not isinstance(node, Node) or node.op != f"{JAX}scan":
+        if not isinstance(node, ModelNode) or node.op != f"{JAX}scan":
             continue
         first = node.kwargs["num_consts"] + node.kwargs["num_carry"]
         slices = [x.name for x in node.args[first:] if isinstance(x, Ref)]
@@ -275,7 +284,7 @@ def argument_name(path: str) -> str:
 
 
 def _stacked_names(
-    loop: Loop, layers: str, records: WeightRecords, lines: Lines, fields: dict[str, str]
+    loop: RepeatedNodes, layers: str, records: WeightRecords, lines: Lines, fields: dict[str, str]
 ) -> dict[str, str]:
     """Return the names of the stacks of a loop: the weights are a record in that of all.
 
@@ -315,7 +324,7 @@ def _shared_path(stack: Stack) -> str:
 
 def write_nodes(
     lines: Lines,
-    nodes: Sequence[Node | Loop],
+    nodes: Sequence[ModelNode | RepeatedNodes],
     values: dict[str, Any],
     layers: Mapping[int, str],
     fields: Mapping[str, str],
@@ -327,7 +336,7 @@ def write_nodes(
         fields: the names of weights in their layers, by the stack.
     """
     for node in nodes:
-        if isinstance(node, Loop):
+        if isinstance(node, RepeatedNodes):
             _write_loop(lines, node, values, layers[id(node)], fields)
         else:
             values[node.name] = _row(lines, node, values)
@@ -337,7 +346,7 @@ class NotUnderstoodError(Exception):
     """An operation whose operands or parameters are not those of its name; has it, and its line."""
 
 
-def _row(lines: Lines, node: Node, values: Mapping[str, Any]) -> Any:
+def _row(lines: Lines, node: ModelNode, values: Mapping[str, Any]) -> Any:
     row = ROWS.get(node.op)
     where = f" (in {node.path})" if node.path else ""
     framework, op = ("JAX", node.op[len(JAX) :]) if node.op.startswith(JAX) else ("torch", node.op)
@@ -367,7 +376,11 @@ def _row(lines: Lines, node: Node, values: Mapping[str, Any]) -> Any:
 
 
 def _write_loop(
-    lines: Lines, loop: Loop, values: dict[str, Any], layers: str, fields: Mapping[str, str]
+    lines: Lines,
+    loop: RepeatedNodes,
+    values: dict[str, Any],
+    layers: str,
+    fields: Mapping[str, str],
 ) -> None:
     """Write a loop over layers."""
     body = lines.inner()
@@ -376,7 +389,7 @@ def _write_loop(
     for name, start, _, _ in loop.carries:
         first = lines.whole(values[start])
         made = body.name(argument_name(first.name))
-        inside[name] = Value.of(made, _shaped(first))
+        inside[name] = LineValue.of(made, _shaped(first))
         carries.append(f"%{made} = %{first.name}")
     slices: list[str] = []
     layer = body.name("layer")
@@ -389,12 +402,12 @@ def _write_loop(
         else:
             made = body.name(argument_name(_short(stack.inputs[0], loop.path)))
             slices.append(f"%{made} = %{whole}")
-        inside[name] = Value.of(made, stack.inputs[0].value)
+        inside[name] = LineValue.of(made, stack.inputs[0].value)
     shared: list[str] = []
     for name in loop.shared:
-        outer: Value = values[name]
+        outer: LineValue = values[name]
         made = body.name(argument_name(outer.name))
-        inside[name] = Value(made, outer.shape, outer.dtype, outer.has)
+        inside[name] = LineValue(made, outer.shape, outer.dtype, outer.has)
         shared.append(f"%{made} = %{outer.name}")
     write_nodes(body, loop.nodes, inside, {}, {})
     yielded = [body.whole(inside[result]) for _, _, result, _ in loop.carries]
@@ -411,13 +424,13 @@ def _write_loop(
     lines.lines.append(body.lines[-1])
     lines.raw("}")
     for made, x, (_, _, _, after) in zip(names, yielded, loop.carries, strict=True):
-        values[after] = Value.of(made, _shaped(x))
+        values[after] = LineValue.of(made, _shaped(x))
 
 
-def _shaped(x: Value) -> Shaped:
+def _shaped(x: LineValue) -> Shaped:
     return Shaped(x.shape, x.dtype)
 
 
-def _short(x: Input, path: str) -> str:
+def _short(x: ModelInput, path: str) -> str:
     """Return what a weight is called inside its layer."""
     return x.of.removeprefix(path).strip(".") or x.of

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from collir.importing.models.graph import Graph, Loop, Node, Ref, mapped
+from collir.importing.models.graph import ModelGraph, ModelNode, Ref, RepeatedNodes, mapped
 from collir.importing.models.layers import Rolling, with_loop
 from collir.importing.models.program import common
 
@@ -19,9 +19,9 @@ _LEAST = 4
 """The fewest operations of a layer."""
 
 
-def repeated(graph: Graph) -> Graph:
+def repeated(graph: ModelGraph) -> ModelGraph:
     """Return the graph with loops over operations that come several times."""
-    nodes = [node for node in graph.nodes if isinstance(node, Node)]
+    nodes = [node for node in graph.nodes if isinstance(node, ModelNode)]
     done = 0
     while (run := _longest(_numbered(nodes[done:]))) is not None:
         start, period, times = run
@@ -34,12 +34,12 @@ def repeated(graph: Graph) -> Graph:
     return graph
 
 
-def _numbered(nodes: Sequence[Node]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _numbered(nodes: Sequence[ModelNode]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return a number for what each operation does, but for the values that it takes."""
     known: dict[tuple[str, str, str, str], int] = {}
 
     def marked(x: object) -> object:
-        return "value" if isinstance(x, Ref) else _form(x) if isinstance(x, Graph) else x
+        return "value" if isinstance(x, Ref) else _form(x) if isinstance(x, ModelGraph) else x
 
     keys = [
         (n.op, repr(mapped(n.args, marked)), repr(mapped(dict(n.kwargs), marked)), repr(n.results))
@@ -48,7 +48,7 @@ def _numbered(nodes: Sequence[Node]) -> np.ndarray[tuple[int], np.dtype[np.int64
     return np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
 
 
-def _form(graph: Graph) -> str:
+def _form(graph: ModelGraph) -> str:
     """Return what a graph does, without the names of its values."""
     names: dict[str, int] = {}
 
@@ -56,13 +56,15 @@ def _form(graph: Graph) -> str:
         return names.setdefault(name, len(names))
 
     def marked(x: object) -> object:
-        return number(x.name) if isinstance(x, Ref) else _form(x) if isinstance(x, Graph) else x
+        return (
+            number(x.name) if isinstance(x, Ref) else _form(x) if isinstance(x, ModelGraph) else x
+        )
 
     inputs = [(number(x.name), x.value) for x in graph.inputs]
     nodes = [
         (number(n.name), n.op, mapped(n.args, marked), mapped(dict(n.kwargs), marked), n.results)
         for n in graph.nodes
-        if isinstance(n, Node)
+        if isinstance(n, ModelNode)
     ]
     return repr((inputs, nodes, [number(x) for x in graph.outputs]))
 
@@ -83,8 +85,8 @@ def _longest(marks: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[int, in
 
 
 def _loop(
-    graph: Graph, nodes: Sequence[Node], start: int, period: int, length: int
-) -> tuple[Loop, list[list[Node]]] | None:
+    graph: ModelGraph, nodes: Sequence[ModelNode], start: int, period: int, length: int
+) -> tuple[RepeatedNodes, list[list[ModelNode]]] | None:
     """Return a loop over a run, and its iterations; None if values go another way.
 
     The cut that fewest values cross is tried first, and the last one of these, so that what stands
@@ -112,7 +114,7 @@ _TRIES = 16
 """The cuts that are tried."""
 
 
-def _crossing(nodes: Sequence[Node], at: int, period: int) -> int:
+def _crossing(nodes: Sequence[ModelNode], at: int, period: int) -> int:
     """Return the number of values of one iteration that later ones read, if it begins here."""
     own = {node.name for node in nodes[at : at + period]}
     later = {x for node in nodes[at + period :] for x in node.operands()}

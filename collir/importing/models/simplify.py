@@ -6,33 +6,33 @@ from dataclasses import replace
 from functools import cache
 
 from collir.importing.models.constants import CONSTANT, form_of
-from collir.importing.models.graph import Graph, Loop, Node, Ref, live
+from collir.importing.models.graph import ModelGraph, ModelNode, Ref, RepeatedNodes, live
 
 _JOINS = ("cat", "concat", "concatenate")
 _ATTENTION = "scaled_dot_product_attention"
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
-def simplified(graph: Graph) -> Graph:
+def simplified(graph: ModelGraph) -> ModelGraph:
     """Return the graph with attentions that say which positions they see, and heads that share
     keys and values."""
-    made = {node.name: node for node in graph.nodes if isinstance(node, Node)}
+    made = {node.name: node for node in graph.nodes if isinstance(node, ModelNode)}
     shapes = {x.name: x.value.shape for x in graph.inputs}
     shapes |= {name: node.results[0].shape for name, node in made.items() if node.results[0]}
-    nodes: list[Node | Loop] = []
+    nodes: list[ModelNode | RepeatedNodes] = []
 
     @cache  # layers have the same mask, as large as the square of a sequence
     def order(mask: str) -> tuple[int, int] | None:
         return _order(made.get(mask))
 
     for node in graph.nodes:
-        assert isinstance(node, Node)
+        assert isinstance(node, ModelNode)
         node = _without_nothing(node, shapes) if node.op in _JOINS else node
         nodes.append(_attention(node, made, order) if node.op == _ATTENTION else node)
-    return live(Graph(graph.inputs, nodes, graph.outputs, graph.constants))
+    return live(ModelGraph(graph.inputs, nodes, graph.outputs, graph.constants))
 
 
-def _without_nothing(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> Node:
+def _without_nothing(node: ModelNode, shapes: Mapping[str, tuple[int, ...]]) -> ModelNode:
     """Return a join without values that have no elements."""
     parts, *rest = node.args
     kept = [x for x in parts if math.prod(shapes.get(x.name, (1,)))]
@@ -40,8 +40,8 @@ def _without_nothing(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> Node:
 
 
 def _attention(
-    node: Node, made: Mapping[str, Node], order: Callable[[str], tuple[int, int] | None]
-) -> Node:
+    node: ModelNode, made: Mapping[str, ModelNode], order: Callable[[str], tuple[int, int] | None]
+) -> ModelNode:
     arguments = dict(zip(_NAMES, node.args, strict=False)) | dict(node.kwargs)
     mask = arguments.get("attn_mask")
     if isinstance(mask, Ref) and (seen := order(mask.name)) is not None:
@@ -60,7 +60,7 @@ def _attention(
     return replace(node, args=(), kwargs=arguments)
 
 
-def _order(node: Node | None) -> tuple[int, int] | None:
+def _order(node: ModelNode | None) -> tuple[int, int] | None:
     """Return the least and the largest distance of a key ahead of its query that a mask allows."""
     if node is None or node.op != CONSTANT:
         return None
@@ -80,7 +80,7 @@ def _order(node: Node | None) -> tuple[int, int] | None:
     return None
 
 
-def _unrepeated(x: object, made: Mapping[str, Node]) -> Ref | None:
+def _unrepeated(x: object, made: Mapping[str, ModelNode]) -> Ref | None:
     """Return the keys or values whose heads are each repeated some times, in place."""
     if not isinstance(x, Ref) or x.name not in made:
         return None

@@ -2,30 +2,30 @@
 
 from dataclasses import replace
 
-from collir.importing.models.graph import Graph, Loop, Node, Ref, live
+from collir.importing.models.graph import ModelGraph, ModelNode, Ref, RepeatedNodes, live
 from collir.importing.models.rows.table import JAX
 
 _SILENT = {f"{JAX}{name}" for name in ("broadcast_in_dim", "stop_gradient", "reshape", "squeeze")}
 
 
-def with_softmaxes(graph: Graph) -> Graph:
+def with_softmaxes(graph: ModelGraph) -> ModelGraph:
     """Return the graph with ``softmax`` and ``log_softmax`` in the place of their steps, in the
     bodies of loops too."""
-    found = _Finder([node for node in graph.nodes if isinstance(node, Node)])
-    nodes: list[Node | Loop] = []
+    found = _Finder([node for node in graph.nodes if isinstance(node, ModelNode)])
+    nodes: list[ModelNode | RepeatedNodes] = []
     for node in graph.nodes:
-        assert isinstance(node, Node)
-        if isinstance(body := node.kwargs.get("body"), Graph):
+        assert isinstance(node, ModelNode)
+        if isinstance(body := node.kwargs.get("body"), ModelGraph):
             node = replace(node, kwargs={**node.kwargs, "body": with_softmaxes(body)})
         nodes.append(found.softmax(node))
     return live(replace(graph, nodes=nodes), inputs=graph.inputs)
 
 
 class _Finder:
-    def __init__(self, nodes: list[Node]):
+    def __init__(self, nodes: list[ModelNode]):
         self._made = {node.name: node for node in nodes}
 
-    def _is(self, x: object, op: str) -> Node | None:
+    def _is(self, x: object, op: str) -> ModelNode | None:
         node = self._made.get(x.name) if isinstance(x, Ref) else None
         return node if node is not None and node.op == JAX + op else None
 
@@ -54,7 +54,7 @@ class _Finder:
             return None
         return whole, tuple(int(d) for d in largest.kwargs["axes"])
 
-    def softmax(self, node: Node) -> Node:
+    def softmax(self, node: ModelNode) -> ModelNode:
         """Return a softmax in the place of its last step, or the step as it is."""
         if node.op == f"{JAX}div":
             top, total = node.args[0], self._is(self._behind(node.args[1]), "reduce_sum")
@@ -71,7 +71,7 @@ class _Finder:
             return self._as(node, "log_softmax", node.args[0], total)
         return node
 
-    def _as(self, node: Node, op: str, shifted: object, total: Node) -> Node:
+    def _as(self, node: ModelNode, op: str, shifted: object, total: ModelNode) -> ModelNode:
         found = self._less_most(shifted)
         if found is None or tuple(int(d) for d in total.kwargs["axes"]) != found[1]:
             return node

@@ -16,13 +16,20 @@ from collir.importing.models.constants import (
     unrepeated,
 )
 from collir.importing.models.export import fault
-from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live
+from collir.importing.models.graph import ModelGraph, ModelInput, ModelNode, Ref, Shaped, live
 from collir.importing.models.rows.table import JAX
 from collir.importing.stablehlo.evaluated import MAPS, evaluated
 from collir.importing.stablehlo.loops import counted
 from collir.importing.stablehlo.operations import UnknownForm, as_jax, reduction, short
 from collir.importing.stablehlo.text import DTYPES as NUMPY
-from collir.importing.stablehlo.text import Function, Module, Operation, Region, Tensor, Value
+from collir.importing.stablehlo.text import (
+    Region,
+    StableHloFunction,
+    StableHloModule,
+    StableHloOperation,
+    StableHloTensor,
+    StableHloValue,
+)
 from collir.importing.values import MALFORMED
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 
@@ -54,14 +61,14 @@ _CUSTOM = {"mhlo.erf": "erf", "mhlo.topk": "top_k", "mhlo.tan": "tan", "mhlo.squ
 
 
 @dataclass
-class Found:
+class FunctionGraph:
     """A function as a graph.
 
     Attributes:
         remarks: what is not as in the text, each with its line.
     """
 
-    graph: Graph
+    graph: ModelGraph
     remarks: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -70,7 +77,12 @@ Layout = Callable[[Any, int], tuple[str, ...]]
 nothing if it names no axis."""
 
 
-def graph_of(module: Module, function: Function, inputs: Sequence[Input], layout: Layout) -> Found:
+def graph_of(
+    module: StableHloModule,
+    function: StableHloFunction,
+    inputs: Sequence[ModelInput],
+    layout: Layout,
+) -> FunctionGraph:
     """Return a function of a module as a graph.
 
     Args:
@@ -81,11 +93,11 @@ def graph_of(module: Module, function: Function, inputs: Sequence[Input], layout
             lacks.
     """
     reader = _Reader(module, layout)
-    named: list[Input] = []
+    named: list[ModelInput] = []
     for value, x in zip(function.body.takes, inputs, strict=True):
         made = reader.fresh()
         reader.values[value.name] = Ref(made)
-        named.append(Input(made, x.value, x.of, x.kind, x.axes))
+        named.append(ModelInput(made, x.value, x.of, x.kind, x.axes))
     results = reader.read(function.body.operations)
     for place, attributes in enumerate(function.results):
         sharding = attributes.get("sdy.sharding") or attributes.get("mhlo.sharding")
@@ -94,17 +106,19 @@ def graph_of(module: Module, function: Function, inputs: Sequence[Input], layout
                 results[place], sharding, function.body.operations[-1]
             )
     outputs = [reader.kept(x, type) for x, type in zip(results, reader.types(results), strict=True)]
-    return Found(named_constants(live(Graph(named, [*reader.nodes], outputs))), reader.remarks)
+    return FunctionGraph(
+        named_constants(live(ModelGraph(named, [*reader.nodes], outputs))), reader.remarks
+    )
 
 
-def shaped(x: Any, what: str, at: Operation | Value | None = None) -> Shaped:
+def shaped(x: Any, what: str, at: StableHloOperation | StableHloValue | None = None) -> Shaped:
     """Return the type of a value.
 
     Raises:
         DiagnosticError: it is no array of a known size and a dtype of ``.coll``.
     """
-    line = _place(at) if isinstance(at, Operation) else ""
-    if not isinstance(x, Tensor):
+    line = _place(at) if isinstance(at, StableHloOperation) else ""
+    if not isinstance(x, StableHloTensor):
         raise fault(f"{what} is of {x}, which is no array", line)
     if None in x.sizes:
         raise fault(f"{what} has a size that depends on data", line)
@@ -123,20 +137,20 @@ def malformed(op: str, line: str) -> DiagnosticError:
     )
 
 
-def _place(x: Operation) -> str:
+def _place(x: StableHloOperation) -> str:
     return x.source or f"{x.at.file}:{x.at.line}"
 
 
 class _Reader:
     """Reads operations into nodes."""
 
-    def __init__(self, module: Module, layout: Layout):
+    def __init__(self, module: StableHloModule, layout: Layout):
         self.module, self.layout = module, layout
-        self.nodes: list[Node] = []
+        self.nodes: list[ModelNode] = []
         self.remarks: dict[str, str] = {}
         self.values: dict[str, Any] = {}
         self.known: dict[str, Any] = {}
-        self.made: dict[str, Node] = {}
+        self.made: dict[str, ModelNode] = {}
         self.shapes: dict[str, Shaped] = {}
         self.counts = [0]
         self.calls: list[str] = []
@@ -154,13 +168,13 @@ class _Reader:
         made.shapes = self.shapes
         return made
 
-    def line(self, x: Operation) -> str:
+    def line(self, x: StableHloOperation) -> str:
         """Return the line of an operation: the user's, or else that of the text."""
         return x.source or self.caller or _place(x)
 
     # --- values ---------------------------------------------------------------------------------
 
-    def value(self, name: str, x: Operation) -> Any:
+    def value(self, name: str, x: StableHloOperation) -> Any:
         """Return what an operand is: a value, or a number."""
         if name not in self.values:
             at = Diagnostic(f"there is no value {name} above", x.at)
@@ -188,11 +202,11 @@ class _Reader:
 
     def add(
         self, op: str, operands: Sequence[Any], params: Mapping[str, Any],
-        results: Sequence[Shaped], x: Operation,
+        results: Sequence[Shaped], x: StableHloOperation,
     ) -> list[Ref]:  # fmt: skip
         """Add an operation of JAX, and return its values."""
         path = ".".join(part for part in x.path.split("/")[:-1] if "(" not in part)
-        node = Node(
+        node = ModelNode(
             self.fresh(), JAX + op, tuple(operands), params, tuple(results), path, self.line(x)
         )
         self.nodes.append(node)
@@ -203,7 +217,7 @@ class _Reader:
             return [Ref(node.name)]
         made: list[Ref] = []
         for number, result in enumerate(results):
-            part = Node(self.fresh(), "getitem", (Ref(node.name), number), {}, (result,), path)
+            part = ModelNode(self.fresh(), "getitem", (Ref(node.name), number), {}, (result,), path)
             self.nodes.append(part)
             self.shapes[part.name] = result
             made.append(Ref(part.name))
@@ -211,7 +225,7 @@ class _Reader:
 
     # --- operations -----------------------------------------------------------------------------
 
-    def read(self, operations: Sequence[Operation]) -> list[Any]:
+    def read(self, operations: Sequence[StableHloOperation]) -> list[Any]:
         """Read operations, and return what the last one returns."""
         for x in operations:
             if x.op.endswith("return"):
@@ -228,7 +242,7 @@ class _Reader:
             raise DiagnosticError(Diagnostic("nothing is returned behind this", operations[-1].at))
         return []
 
-    def operation(self, x: Operation, operands: list[Any]) -> Sequence[Any]:
+    def operation(self, x: StableHloOperation, operands: list[Any]) -> Sequence[Any]:
         """Read an operation, and return its results."""
         name = short(x.op)
         callee = x.attributes.get("callee", x.attributes.get("call_target_name", ""))
@@ -266,7 +280,7 @@ class _Reader:
             return self.sorted(x, operands)
         return self.one(name, x, operands)
 
-    def one(self, name: str, x: Operation, operands: list[Any]) -> Sequence[Any]:
+    def one(self, name: str, x: StableHloOperation, operands: list[Any]) -> Sequence[Any]:
         """Read an operation on arrays."""
         results = [shaped(type, f"StableHLO's {short(name)}", x) for type in x.types]
         try:
@@ -299,7 +313,7 @@ class _Reader:
 
     def computed(
         self, op: str, given: Sequence[Any], params: Mapping[str, Any], results: Sequence[Shaped],
-        x: Operation,
+        x: StableHloOperation,
     ) -> Any:  # fmt: skip
         """Return the elements of a result whose operands are known; None if they are not."""
         dtype = NUMPY.get(x.types[0].dtype)
@@ -339,7 +353,7 @@ class _Reader:
             return cases[1] if own is not None and own.op == f"{JAX}gather" else None
         return None
 
-    def places(self, x: Operation, given: Sequence[Any]) -> list[Any]:
+    def places(self, x: StableHloOperation, given: Sequence[Any]) -> list[Any]:
         """Return the operands of a gather or a scatter, whose places have a last dimension."""
         [first, places, *rest] = given
         key = "dimension_numbers" if x.op.endswith("gather") else "scatter_dimension_numbers"
@@ -354,7 +368,9 @@ class _Reader:
                         self.line(x))  # fmt: skip
         return [first, places, *rest]
 
-    def beginning(self, x: Operation, start: Any, result: Shaped, made: Ref) -> list[Any] | None:
+    def beginning(
+        self, x: StableHloOperation, start: Any, result: Shaped, made: Ref
+    ) -> list[Any] | None:
         """Return a reduction that begins with another number than that which changes nothing."""
         kind = reduction(x)
         number = self.narrow(start)
@@ -370,7 +386,7 @@ class _Reader:
             )
         return [*self.add(how, [made, number], {}, [result], x)]
 
-    def constrained(self, x: Any, sharding: Any, at: Operation) -> Any:
+    def constrained(self, x: Any, sharding: Any, at: StableHloOperation) -> Any:
         """Return a value that is told how to lie."""
         if not isinstance(x, Ref) or not isinstance(self.narrow(x), Ref):
             return x  # of one number there is nothing to lay out
@@ -384,7 +400,7 @@ class _Reader:
 
     # --- calls and branches ---------------------------------------------------------------------
 
-    def called(self, name: str, x: Operation, operands: list[Any]) -> Sequence[Any]:
+    def called(self, name: str, x: StableHloOperation, operands: list[Any]) -> Sequence[Any]:
         """Return the results of a function."""
         function = self.module.functions.get(name)
         if function is None or len(function.body.takes) != len(operands):
@@ -408,7 +424,12 @@ class _Reader:
         return made
 
     def function_of_jax(
-        self, op: str, function: Function, operands: list[Any], results: list[Shaped], x: Operation
+        self,
+        op: str,
+        function: StableHloFunction,
+        operands: list[Any],
+        results: list[Shaped],
+        x: StableHloOperation,
     ) -> Sequence[Any]:
         """Read a call of a function of JAX that is one operation; keys of random numbers are pairs
         of integers in the text."""
@@ -430,7 +451,7 @@ class _Reader:
         self.values = outer
         return made
 
-    def cases(self, x: Operation, operands: list[Any]) -> Sequence[Any]:
+    def cases(self, x: StableHloOperation, operands: list[Any]) -> Sequence[Any]:
         """Return the results of the branch that a number selects; all branches run."""
         regions = x.regions[::-1] if short(x.op) == "if" else x.regions
         branches = [self.inlined(region, []) for region in regions]
@@ -440,7 +461,7 @@ class _Reader:
             made += self.add("select_n", [*operands, *own], {}, [shaped(type, "a branch", x)], x)
         return made
 
-    def best(self, x: Operation, operands: list[Any]) -> Sequence[Any]:
+    def best(self, x: StableHloOperation, operands: list[Any]) -> Sequence[Any]:
         """Return the largest or the least elements along a dimension, and their places."""
         results = [shaped(type, "StableHLO's reduce", x) for type in x.types]
         [dim, *more] = x.attributes.get("dimensions", [-1, -1])
@@ -489,7 +510,7 @@ class _Reader:
             return None
         return None if any(isinstance(x, Ref) for x in made) else [float(x) for x in made]
 
-    def sorted(self, x: Operation, operands: list[Any]) -> Sequence[Any]:
+    def sorted(self, x: StableHloOperation, operands: list[Any]) -> Sequence[Any]:
         """Return values in the order of the first of them."""
         results = [shaped(type, "StableHLO's sort", x) for type in x.types]
         dim, others = x.attributes.get("dimension", -1), len(operands) - 1
@@ -510,7 +531,7 @@ class _Reader:
 
     # --- loops ----------------------------------------------------------------------------------
 
-    def loop(self, x: Operation, operands: list[Any]) -> Sequence[Any]:
+    def loop(self, x: StableHloOperation, operands: list[Any]) -> Sequence[Any]:
         """Return the results of a loop of a known length, as JAX's scan."""
         types = [shaped(v.type, "a value of a loop", x) for v in x.regions[1].takes]
         condition, body = (self.body(region, types) for region in x.regions)
@@ -537,26 +558,27 @@ class _Reader:
             after[found.counter] = found.last
         return after
 
-    def body(self, region: Region, types: Sequence[Shaped]) -> Graph:
+    def body(self, region: Region, types: Sequence[Shaped]) -> ModelGraph:
         """Return a region of a loop as a graph, which may take values from outside."""
         inner = self.inner()
-        inputs: list[Input] = []
+        inputs: list[ModelInput] = []
         for number, (v, type) in enumerate(zip(region.takes, types, strict=True)):
             name = inner.fresh()
             inner.values[v.name] = Ref(name)
             self.shapes[name] = type
-            inputs.append(Input(name, type, f"x_{number}"))
+            inputs.append(ModelInput(name, type, f"x_{number}"))
         results = inner.read(region.operations)
         own = list(types) if len(results) == len(types) else [Shaped((), "bool")]
         outputs = [inner.kept(y, type) for y, type in zip(results, own, strict=True)]
         tables = [x for x in inner.nodes if x.op == CONSTANT and form_of(x.args[0]) is None]
         self.nodes += tables
         nodes = [x for x in inner.nodes if x not in tables] if tables else inner.nodes
-        return live(Graph(inputs, [*nodes], outputs), inputs=inputs)
+        return live(ModelGraph(inputs, [*nodes], outputs), inputs=inputs)
 
 
-def _renamed(x: Operation, name: str) -> Operation:
-    return Operation(name if "." in name else f"custom.{name}", x.results, x.operands, x.attributes,
+def _renamed(x: StableHloOperation, name: str) -> StableHloOperation:
+    return StableHloOperation(name if "." in name else f"custom.{name}", x.results, x.operands,
+        x.attributes,
                      x.types, x.regions, x.at, x.source, x.path)  # fmt: skip
 
 
@@ -574,7 +596,7 @@ _RANDOM = {
 """Functions of JAX for random numbers, each with the number of its operands."""
 
 
-def _named(name: str, function: Function) -> str | None:
+def _named(name: str, function: StableHloFunction) -> str | None:
     """Return the operation that a function of JAX is, by its name and what it does."""
     base = re.sub(r"_\d+$", "", name)
     steps = [short(x.op) for x in function.body.operations if not x.op.endswith("return")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live
+from collir.importing.models.graph import ModelGraph, ModelInput, ModelNode, Ref, Shaped, live
 from collir.importing.models.rows.table import JAX
 from collir.importing.stablehlo.evaluated import evaluated
 
@@ -28,7 +28,7 @@ class Scan:
         counter, last: the carry that counts, and what it is in the end.
     """
 
-    body: Graph
+    body: ModelGraph
     times: int
     takes: tuple[int | str, ...]
     consts: int
@@ -41,7 +41,7 @@ class Scan:
 
 
 def counted(
-    condition: Graph, body: Graph, starts: Sequence[Any], shapes: Mapping[str, Shaped]
+    condition: ModelGraph, body: ModelGraph, starts: Sequence[Any], shapes: Mapping[str, Shaped]
 ) -> Scan | None:
     """Return a loop as a scan; None if it is not known how often it runs.
 
@@ -61,17 +61,17 @@ def counted(
     return _Finder(body, counter, first, step, times, shapes).scan()
 
 
-def _nodes(graph: Graph) -> dict[str, Node]:
-    return {x.name: x for x in graph.nodes if isinstance(x, Node)}
+def _nodes(graph: ModelGraph) -> dict[str, ModelNode]:
+    return {x.name: x for x in graph.nodes if isinstance(x, ModelNode)}
 
 
-def _used(graph: Graph) -> set[str]:
+def _used(graph: ModelGraph) -> set[str]:
     """Return the names of the values that are read in a graph, and of its results."""
-    read = {name for x in graph.nodes if isinstance(x, Node) for name in x.operands()}
+    read = {name for x in graph.nodes if isinstance(x, ModelNode) for name in x.operands()}
     return read | set(graph.outputs)
 
 
-def _constant(x: Any, made: Mapping[str, Node]) -> int | None:
+def _constant(x: Any, made: Mapping[str, ModelNode]) -> int | None:
     """Return a number that is known."""
     if isinstance(x, Ref):
         own = made.get(x.name)
@@ -81,7 +81,7 @@ def _constant(x: Any, made: Mapping[str, Node]) -> int | None:
     return x if isinstance(x, int) else None
 
 
-def _bound(condition: Graph) -> tuple[int | None, int | None]:
+def _bound(condition: ModelGraph) -> tuple[int | None, int | None]:
     """Return the carry that a condition compares, and the number below which it stays."""
     made = _nodes(condition)
     own = made.get(condition.outputs[0])
@@ -96,7 +96,7 @@ def _bound(condition: Graph) -> tuple[int | None, int | None]:
     return counter, limit + (own.op == f"{JAX}le")
 
 
-def _step(body: Graph, counter: int) -> int | None:
+def _step(body: ModelGraph, counter: int) -> int | None:
     """Return what a counter grows by in each iteration."""
     made = _nodes(body)
     own = made.get(body.outputs[counter])
@@ -110,14 +110,14 @@ def _step(body: Graph, counter: int) -> int | None:
 
 class _Finder:
     def __init__(
-        self, body: Graph, counter: int, first: int, step: int, times: int,
+        self, body: ModelGraph, counter: int, first: int, step: int, times: int,
         shapes: Mapping[str, Shaped],
     ):  # fmt: skip
         self.graph, self.counter, self.times, self.shapes = body, counter, times, shapes
         self.first, self.step = first, step
         self.made = _nodes(body)
         self.names = [x.name for x in body.inputs]
-        self.users: dict[str, list[Node]] = {}
+        self.users: dict[str, list[ModelNode]] = {}
         for node in self.made.values():
             for name in node.operands():
                 self.users.setdefault(name, []).append(node)
@@ -163,7 +163,9 @@ class _Finder:
             known[name] = found
         return int(known[x.name].reshape(-1)[0])
 
-    def order(self, node: Node, starts: Sequence[Any], part: tuple[int, ...], whole: Any) -> str:
+    def order(
+        self, node: ModelNode, starts: Sequence[Any], part: tuple[int, ...], whole: Any
+    ) -> str:
         """Return whether a slice begins at the number of the iteration, or at that from the end."""
         if whole is None or whole.shape[:1] != (self.times,) or part != (1, *whole.shape[1:]):
             return ""
@@ -181,7 +183,7 @@ class _Finder:
     def scan(self) -> Scan:
         names, outputs = self.names, self.graph.outputs
         same = {n for n, name in enumerate(names) if outputs[n] == name}
-        reads: dict[str, list[Node]] = {}
+        reads: dict[str, list[ModelNode]] = {}
         orders: dict[str, set[str]] = {}
         for node in self.made.values():
             if node.op == f"{JAX}dynamic_slice" and isinstance(node.args[0], Ref):
@@ -193,7 +195,7 @@ class _Finder:
                 if is_kept and how:
                     reads.setdefault(source, []).append(node)
                     orders.setdefault(source, set()).add(how)
-        writes: dict[int, Node] = {}
+        writes: dict[int, ModelNode] = {}
         for n, name in enumerate(names):
             own = self.made.get(outputs[n])
             if own is None or own.op != f"{JAX}dynamic_update_slice" or own.args[0] != Ref(name):
@@ -211,17 +213,17 @@ class _Finder:
         return self._made(same, reads, writes, known == {"reverse"} and bool(reads or writes))
 
     def _made(
-        self, same: set[int], reads: Mapping[str, list[Node]], writes: Mapping[int, Node],
+        self, same: set[int], reads: Mapping[str, list[ModelNode]], writes: Mapping[int, ModelNode],
         reverse: bool,
     ) -> Scan:  # fmt: skip
         names, outputs = self.names, self.graph.outputs
-        slices: list[Input] = []
-        nodes: list[Node] = []
+        slices: list[ModelInput] = []
+        nodes: list[ModelNode] = []
         sources: list[str] = []
-        replaced: dict[str, Node] = {}
+        replaced: dict[str, ModelNode] = {}
         for source, own in reads.items():
             whole = self.shapes[source]
-            part = Input(f"{source}_slice", Shaped(whole.shape[1:], whole.dtype), "slice")
+            part = ModelInput(f"{source}_slice", Shaped(whole.shape[1:], whole.dtype), "slice")
             slices.append(part)
             sources.append(source)
             for node in own:
@@ -235,27 +237,29 @@ class _Finder:
                 nodes.append(replaced.get(node.name, node))
         for n, node in writes.items():
             type = self.shapes[names[n]]
-            made = Node(f"{node.name}_part", f"{JAX}reshape", (node.args[1],), {},
+            made = ModelNode(f"{node.name}_part", f"{JAX}reshape", (node.args[1],), {},
                         (Shaped(type.shape[1:], type.dtype),), node.path, node.line)  # fmt: skip
             nodes.append(made)
             written[n] = made.name
         carried = [n for n in range(len(names)) if n not in same and n not in writes]
         results = [*(outputs[n] for n in carried if n != self.counter), *written.values()]
-        inner = Graph([], [*nodes], results)
+        inner = ModelGraph([], [*nodes], results)
         alive = live(inner)
         used = _used(alive)
         is_counted = names[self.counter] in used
         if is_counted:
             results = [*(outputs[n] for n in carried), *written.values()]
-            alive = live(Graph([], [*nodes], results))
+            alive = live(ModelGraph([], [*nodes], results))
             used = _used(alive)
         carried = [n for n in carried if is_counted or n != self.counter]
-        defined = {x.name for x in alive.nodes if isinstance(x, Node)} | {x.name for x in slices}
+        defined = {x.name for x in alive.nodes if isinstance(x, ModelNode)} | {
+            x.name for x in slices
+        }
         own = set(names)
         consts: list[int | str] = [n for n in sorted(same) if names[n] in used]
         consts += [name for name in sorted(used) if name not in defined and name not in own]
         inputs = [
-            *(self.graph.inputs[n] if isinstance(n, int) else Input(n, self.shapes[n], "const")
+            *(self.graph.inputs[n] if isinstance(n, int) else ModelInput(n, self.shapes[n], "const")
               for n in consts),
             *(self.graph.inputs[n] for n in carried),
             *slices,

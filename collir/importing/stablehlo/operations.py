@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from collir.importing.stablehlo.text import Operation, Region, Tensor
+from collir.importing.stablehlo.text import Region, StableHloOperation, StableHloTensor
 
 Made = tuple[str, Sequence[Any], dict[str, Any]]
 """The name of JAX's operation, its operands, and its parameters."""
@@ -39,7 +39,7 @@ def short(op: str) -> str:
     return op.rpartition(".")[2]
 
 
-def as_jax(x: Operation, operands: Sequence[Any]) -> Made:
+def as_jax(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     """Return an operation as one of JAX.
 
     Raises:
@@ -51,7 +51,7 @@ def as_jax(x: Operation, operands: Sequence[Any]) -> Made:
     return _SAME.get(name, name), operands, {}
 
 
-def _first(x: Operation, *names: str) -> Any:
+def _first(x: StableHloOperation, *names: str) -> Any:
     """Return the attribute that has one of some names.
 
     Raises:
@@ -63,7 +63,7 @@ def _first(x: Operation, *names: str) -> Any:
     raise UnknownForm(f"without {names[0]}")
 
 
-def _numbers(x: Operation, *names: str) -> list[int]:
+def _numbers(x: StableHloOperation, *names: str) -> list[int]:
     made = _first(x, *names)
     if not isinstance(made, str):
         made = made.tolist() if hasattr(made, "tolist") else made
@@ -73,7 +73,7 @@ def _numbers(x: Operation, *names: str) -> list[int]:
     return [int(n) for n in re.findall(r"-?\d+", made)]
 
 
-def _number(x: Operation, *names: str) -> int:
+def _number(x: StableHloOperation, *names: str) -> int:
     made = _first(x, *names)
     if not isinstance(made, int):
         raise UnknownForm(f"whose {names[0]} is no number")
@@ -107,7 +107,7 @@ def reducer(region: Region) -> str:
     return short(inside[0].op) if sorted(own) == sorted(names) else ""
 
 
-def reduction(x: Operation) -> str:
+def reduction(x: StableHloOperation) -> str:
     """Return the operation that a reduction applies."""
     words: list[str] = list(x.attributes.get("words", []))
     if "applies" in words:
@@ -117,7 +117,7 @@ def reduction(x: Operation) -> str:
 
 # --- forms ----------------------------------------------------------------------------------------
 
-_FORMS: dict[str, Callable[[Operation, Sequence[Any]], Made]] = {}
+_FORMS: dict[str, Callable[[StableHloOperation, Sequence[Any]], Made]] = {}
 
 
 def _form(*names: str) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
@@ -129,18 +129,18 @@ def _form(*names: str) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
 
 
 @_form("round_nearest_afz")
-def _round(x: Operation, operands: Sequence[Any]) -> Made:
+def _round(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     return "round", operands, {"rounding_method": "AWAY_FROM_ZERO"}
 
 
 @_form("select")
-def _select(x: Operation, operands: Sequence[Any]) -> Made:
+def _select(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     which, true, false = operands
     return "select_n", [which, false, true], {}
 
 
 @_form("compare")
-def _compare(x: Operation, operands: Sequence[Any]) -> Made:
+def _compare(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     said = str(x.attributes.get("comparison_direction", "")) or x.attributes.get("words", [""])[0]
     found = re.search(r"\b(EQ|NE|LT|LE|GT|GE)\b", said)
     if found is None:
@@ -149,33 +149,33 @@ def _compare(x: Operation, operands: Sequence[Any]) -> Made:
 
 
 @_form("iota")
-def _iota(x: Operation, operands: Sequence[Any]) -> Made:
+def _iota(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     return "iota", operands, {"dimension": _number(x, "dim", "iota_dimension")}
 
 
 @_form("broadcast_in_dim")
-def _broadcast(x: Operation, operands: Sequence[Any]) -> Made:
+def _broadcast(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     dims = _numbers(x, "dims", "broadcast_dimensions")
     return "broadcast_in_dim", operands, {"broadcast_dimensions": dims}
 
 
 @_form("transpose")
-def _transpose(x: Operation, operands: Sequence[Any]) -> Made:
+def _transpose(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     return "transpose", operands, {"permutation": _numbers(x, "dims", "permutation")}
 
 
 @_form("reverse")
-def _reverse(x: Operation, operands: Sequence[Any]) -> Made:
+def _reverse(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     return "rev", operands, {"dimensions": _numbers(x, "dims", "dimensions")}
 
 
 @_form("concatenate")
-def _concatenate(x: Operation, operands: Sequence[Any]) -> Made:
+def _concatenate(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     return "concatenate", operands, {"dimension": _number(x, "dim", "dimension")}
 
 
 @_form("slice")
-def _slice(x: Operation, operands: Sequence[Any]) -> Made:
+def _slice(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     if "list" in x.attributes:
         ranges: Any = x.attributes["list"]
         starts, steps = [r[0] for r in ranges], [r[2] if len(r) > 2 else 1 for r in ranges]
@@ -186,19 +186,19 @@ def _slice(x: Operation, operands: Sequence[Any]) -> Made:
 
 
 @_form("pad")
-def _pad(x: Operation, operands: Sequence[Any]) -> Made:
+def _pad(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     low, high = _numbers(x, "low", "edge_padding_low"), _numbers(x, "high", "edge_padding_high")
     inside = _numbers(x, "interior", "interior_padding")
     return "pad", operands, {"padding_config": [*zip(low, high, inside, strict=True)]}
 
 
 @_form("dynamic_slice")
-def _dynamic_slice(x: Operation, operands: Sequence[Any]) -> Made:
+def _dynamic_slice(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     return "dynamic_slice", operands, {"slice_sizes": _numbers(x, "sizes", "slice_sizes")}
 
 
 @_form("dot_general")
-def _dot_general(x: Operation, operands: Sequence[Any]) -> Made:
+def _dot_general(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     if "dot_dimension_numbers" in x.attributes:
         known = _fields(
             x.attributes["dot_dimension_numbers"], "lhs_contracting_dimensions",
@@ -214,7 +214,7 @@ def _dot_general(x: Operation, operands: Sequence[Any]) -> Made:
 
 
 @_form("convolution")
-def _convolution(x: Operation, operands: Sequence[Any]) -> Made:
+def _convolution(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     text = x.attributes.get("dimension_numbers")
     if text is not None:
         parts = [
@@ -248,7 +248,7 @@ def _convolution(x: Operation, operands: Sequence[Any]) -> Made:
 
 
 @_form("gather")
-def _gather(x: Operation, operands: Sequence[Any]) -> Made:
+def _gather(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     known = _fields(
         _first(x, "dimension_numbers"), "offset_dims", "collapsed_slice_dims",
         "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
@@ -258,7 +258,7 @@ def _gather(x: Operation, operands: Sequence[Any]) -> Made:
 
 
 @_form("scatter")
-def _scatter(x: Operation, operands: Sequence[Any]) -> Made:
+def _scatter(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     kind = {"add": "scatter-add", "multiply": "scatter-mul", "second": "scatter"}.get(
         reducer(x.regions[0]) if x.regions else ""
     )
@@ -273,7 +273,7 @@ def _scatter(x: Operation, operands: Sequence[Any]) -> Made:
 
 
 @_form("reduce")
-def _reduce(x: Operation, operands: Sequence[Any]) -> Made:
+def _reduce(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     kind = REDUCERS.get(reduction(x))
     if kind is None or len(operands) != 2:
         raise UnknownForm("by a function that is no sum, product, or bound")
@@ -281,7 +281,7 @@ def _reduce(x: Operation, operands: Sequence[Any]) -> Made:
 
 
 @_form("reduce_window")
-def _reduce_window(x: Operation, operands: Sequence[Any]) -> Made:
+def _reduce_window(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     kind = REDUCERS.get(reduction(x))
     if kind is None or len(operands) != 2:
         raise UnknownForm("by a function that is no sum, product, or bound")
@@ -297,7 +297,12 @@ def _reduce_window(x: Operation, operands: Sequence[Any]) -> Made:
     ]
     [type] = x.types
     moved = [d for d, n in enumerate(window) if n != 1]
-    if len(moved) == 1 and strides == ones and set(dilated) <= {1} and isinstance(type, Tensor):
+    if (
+        len(moved) == 1
+        and strides == ones
+        and set(dilated) <= {1}
+        and isinstance(type, StableHloTensor)
+    ):
         [dim] = moved
         size = type.sizes[dim]
         reach = {(window[dim] - 1, 0): False, (0, window[dim] - 1): True}.get(
@@ -313,7 +318,7 @@ def _reduce_window(x: Operation, operands: Sequence[Any]) -> Made:
 
 
 @_form("select_and_scatter")
-def _select_and_scatter(x: Operation, operands: Sequence[Any]) -> Made:
+def _select_and_scatter(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     if [reducer(x.regions[-1]), len(x.regions)] != ["add", 2]:
         raise UnknownForm("of another function than a sum")
     window = _numbers(x, "window_dimensions")
@@ -326,6 +331,6 @@ def _select_and_scatter(x: Operation, operands: Sequence[Any]) -> Made:
 
 
 @_form("top_k")
-def _top_k(x: Operation, operands: Sequence[Any]) -> Made:
+def _top_k(x: StableHloOperation, operands: Sequence[Any]) -> Made:
     [*sizes] = x.types[0].sizes
     return "top_k", operands, {"k": sizes[-1], "axis": len(sizes) - 1}

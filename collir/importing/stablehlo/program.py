@@ -9,7 +9,7 @@ from collir.importing.hlo.devices import machine_of
 from collir.importing.hlo.groups import Digit, Digits, GroupsError, tiles_of
 from collir.importing.hlo.mesh import mesh_of
 from collir.importing.models.export import fault
-from collir.importing.models.graph import Input, Shaped
+from collir.importing.models.graph import ModelInput, Shaped
 from collir.importing.models.imported import MACHINE, MESH, Imported, headed, program_of
 from collir.importing.models.jax_rows import loops, maps, shapes, sums
 from collir.importing.models.program import NotUnderstoodError
@@ -17,7 +17,7 @@ from collir.importing.models.repeats import repeated
 from collir.importing.models.softmaxes import with_softmaxes
 from collir.importing.models.training import OPTIMIZERS
 from collir.importing.stablehlo.graphs import graph_of, malformed, shaped
-from collir.importing.stablehlo.text import Function, Module, Region, read
+from collir.importing.stablehlo.text import Region, StableHloFunction, StableHloModule, read
 from collir.importing.values import MALFORMED
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 
@@ -63,7 +63,8 @@ def import_stablehlo(
 
 
 def _imported(
-    module: Module, file: str, optimizer: str, clip: bool, machine: str, mesh: dict[str, int],
+    module: StableHloModule, file: str, optimizer: str, clip: bool, machine: str, mesh: dict[str,
+    int],
     comment: str,
 ) -> Imported:  # fmt: skip
     function = module.functions.get("main") or next(iter(module.functions.values()))
@@ -93,9 +94,11 @@ def _imported(
     return Imported(whole, written.arguments, constants, None, False, listed)
 
 
-def _inputs(function: Function, layout: Callable[[Any, int], tuple[str, ...]]) -> list[Input]:
+def _inputs(
+    function: StableHloFunction, layout: Callable[[Any, int], tuple[str, ...]]
+) -> list[ModelInput]:
     """Return what a function takes: the arrays of its first argument are weights."""
-    made: list[Input] = []
+    made: list[ModelInput] = []
     roots = [_steps(x.of or x.name.lstrip("%"))[0] for x in function.body.takes]
     floats = [getattr(x.type, "dtype", "").startswith(("f", "bf")) for x in function.body.takes]
     count = sum(root == roots[0] for root in roots)
@@ -111,14 +114,14 @@ def _inputs(function: Function, layout: Callable[[Any, int], tuple[str, ...]]) -
         sharding = x.attributes.get("sdy.sharding") or x.attributes.get("mhlo.sharding")
         axes = layout(sharding, len(value.shape)) if sharding is not None else ()
         kind = "weight" if is_weight else "argument"
-        made.append(Input("", value, of, kind, axes if any(axes) else ()))
+        made.append(ModelInput("", value, of, kind, axes if any(axes) else ()))
     return _with_batch(made)
 
 
-def _with_batch(inputs: Sequence[Input]) -> list[Input]:
+def _with_batch(inputs: Sequence[ModelInput]) -> list[ModelInput]:
     """Return inputs of which those without the first size of the first argument are whole."""
     first: int | None = None
-    made: list[Input] = []
+    made: list[ModelInput] = []
     for x in inputs:
         size = None if x.value == _KEY or not x.value.shape else x.value.shape[0]
         if x.kind == "argument" and not x.axes:
@@ -148,7 +151,12 @@ class _Placed:
     """
 
     def __init__(
-        self, module: Module, function: Function, file: str, mesh: dict[str, int], machine: str
+        self,
+        module: StableHloModule,
+        function: StableHloFunction,
+        file: str,
+        mesh: dict[str, int],
+        machine: str,
     ):
         self.module, self.pieces = module, None
         self.named = mesh or dict([*module.meshes.values(), dict[str, int]()][0])
@@ -232,7 +240,7 @@ def _shardy(text: str, meshes: Mapping[str, Mapping[str, int]]) -> tuple[Digits,
     return tuple(dims)
 
 
-def _shardings(module: Module) -> Iterable[str]:
+def _shardings(module: StableHloModule) -> Iterable[str]:
     """Yield the shardings of a module, as they are written."""
     for function in module.functions.values():
         listed: Sequence[Mapping[str, Any]] = [*(x.attributes for x in function.body.takes),

@@ -28,7 +28,7 @@ _MOST_ELEMENTS = 2**26
 
 
 @dataclass(frozen=True)
-class Tensor:
+class StableHloTensor:
     """The type of an array; None stands for sizes that depend on data.
 
     Attributes:
@@ -40,7 +40,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Value:
+class StableHloValue:
     """A value that a region or a function takes.
 
     Attributes:
@@ -48,7 +48,7 @@ class Value:
     """
 
     name: str
-    type: Tensor
+    type: StableHloTensor
     of: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -57,12 +57,12 @@ class Value:
 class Region:
     """Operations, and the values that they take from whoever runs them."""
 
-    takes: tuple[Value, ...]
-    operations: tuple["Operation", ...]
+    takes: tuple[StableHloValue, ...]
+    operations: tuple["StableHloOperation", ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Operation:
+class StableHloOperation:
     """An operation.
 
     Attributes:
@@ -89,7 +89,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Function:
+class StableHloFunction:
     """A function.
 
     Attributes:
@@ -102,7 +102,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Module:
+class StableHloModule:
     """A module.
 
     Attributes:
@@ -110,7 +110,7 @@ class Module:
         partitions: the devices that it is for; 1 if it does not say.
     """
 
-    functions: Mapping[str, Function]
+    functions: Mapping[str, StableHloFunction]
     meshes: Mapping[str, Mapping[str, int]]
     partitions: int
 
@@ -139,7 +139,7 @@ _TOKENS = re.compile(
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
-def read(text: str, file: str) -> Module:
+def read(text: str, file: str) -> StableHloModule:
     """Return the module of a text.
 
     Raises:
@@ -158,7 +158,7 @@ class _Reader:
         self.tokens = self._tokens()
         self.place, self.depth = 0, 0
         self.value_type: Any = None
-        self.functions: dict[str, Function] = {}
+        self.functions: dict[str, StableHloFunction] = {}
         self.meshes: dict[str, dict[str, int]] = {}
 
     def _tokens(self) -> list[_Token]:
@@ -248,12 +248,12 @@ class _Reader:
         self.depth -= 1
         return made
 
-    def tensor(self, token: _Token) -> Tensor:
+    def tensor(self, token: _Token) -> StableHloTensor:
         inside = re.sub(r",\s*#.*", "", token.text[7:-1], flags=re.DOTALL).strip()
         *sizes, dtype = re.split(r"(?<=[\d?])x", inside)
         if not all(size == "?" or (size.isdigit() and len(size) < _DIGITS) for size in sizes):
             raise self.fault(f"{token.text[:60]} is no type of an array", token.at)
-        return Tensor(tuple(None if size == "?" else int(size) for size in sizes), dtype)
+        return StableHloTensor(tuple(None if size == "?" else int(size) for size in sizes), dtype)
 
     def types(self) -> list[Any]:
         """Read types in parentheses, or one without."""
@@ -350,7 +350,7 @@ class _Reader:
         if kind == "dense_resource" or not self.found(":"):
             raise self.fault("the elements of this constant are not in the text", token.at)
         type = self.value_type = self.type()
-        if not isinstance(type, Tensor) or None in type.sizes:
+        if not isinstance(type, StableHloTensor) or None in type.sizes:
             raise self.fault("this is no constant of a known size", token.at)
         made = _array(inside, type)
         if made is None:
@@ -359,7 +359,7 @@ class _Reader:
 
     # --- operations -----------------------------------------------------------------------------
 
-    def module(self) -> Module:
+    def module(self) -> StableHloModule:
         """Read all of the text."""
         while self.token.kind == "attribute":  # aliases, which were read
             self.alias()
@@ -389,7 +389,7 @@ class _Reader:
         if not self.functions:
             raise self.fault("the module has no functions", 0)
         count = attributes.get("mhlo.num_partitions", 1)
-        return Module(self.functions, self.meshes, count if isinstance(count, int) else 1)
+        return StableHloModule(self.functions, self.meshes, count if isinstance(count, int) else 1)
 
     def alias(self) -> None:
         self.place += 1
@@ -410,12 +410,12 @@ class _Reader:
     def region(self) -> Region:
         """Read operations until a brace closes."""
         self.deeper()
-        takes: list[Value] = []
+        takes: list[StableHloValue] = []
         if self.token.kind == "block":
             self.place += 1
             takes = self.parameters() if self.token.text == "(" else []
             _ = self.expect(":")
-        made: list[Operation] = []
+        made: list[StableHloOperation] = []
         while not self.found("}"):
             if self.token.kind == "block":
                 raise self.fault("a region has one block")
@@ -426,16 +426,16 @@ class _Reader:
         self.depth -= 1
         return Region(tuple(takes), tuple(made))
 
-    def parameters(self) -> list[Value]:
+    def parameters(self) -> list[StableHloValue]:
         _ = self.expect("(")
-        made: list[Value] = []
+        made: list[StableHloValue] = []
         while not self.found(")"):
             name = self.kind("value", "a value")
             _ = self.expect(":")
             type = self.type()
             attributes = self.dictionary() if self.found("{") else {}
             _, of = self.location()
-            made.append(Value(name, type, of, attributes))
+            made.append(StableHloValue(name, type, of, attributes))
             if self.token.text != ")":
                 _ = self.expect(",")
         return made
@@ -464,9 +464,9 @@ class _Reader:
         _ = self.expect("{")
         body = self.region()
         _ = self.location()
-        self.add(Function(name, Region(tuple(takes), body.operations), tuple(results)), at)
+        self.add(StableHloFunction(name, Region(tuple(takes), body.operations), tuple(results)), at)
 
-    def add(self, function: Function, at: int) -> None:
+    def add(self, function: StableHloFunction, at: int) -> None:
         if function.name in self.functions:
             raise self.fault(f"there are two functions @{function.name}", at)
         self.functions[function.name] = function
@@ -488,7 +488,7 @@ class _Reader:
         self.meshes[name] = {axis: int(size) for axis, size in
                              re.findall(r'"([^"]+)"\s*=\s*(\d{1,14})', text)}  # fmt: skip
 
-    def operation(self) -> Operation:
+    def operation(self) -> StableHloOperation:
         """Read an operation with its results."""
         at = self.token.at
         results: list[str] = []
@@ -509,7 +509,7 @@ class _Reader:
             op = f"func.{op}"
         return self.pretty(op, tuple(results), at)
 
-    def generic(self, results: tuple[str, ...], at: int) -> Operation:
+    def generic(self, results: tuple[str, ...], at: int) -> StableHloOperation:
         op = self.next().text[1:-1]
         _ = self.expect("(")
         operands: list[str] = []
@@ -535,7 +535,8 @@ class _Reader:
         _ = self.expect(":")
         _, types = self.signature()
         source, path = self.location()
-        made = Operation(op, results, tuple(operands), attributes, tuple(types), tuple(regions),
+        made = StableHloOperation(op, results, tuple(operands), attributes, tuple(types),
+            tuple(regions),
                          self.position(at), source, path)  # fmt: skip
         if op in ("func.func", "sdy.mesh", "builtin.module"):
             self.declared(made, at)
@@ -543,23 +544,25 @@ class _Reader:
             self.checked(made, at)
         return made
 
-    def declared(self, x: Operation, at: int) -> None:
+    def declared(self, x: StableHloOperation, at: int) -> None:
         """Keep a function or a mesh in its generic form."""
         name = str(x.attributes.get("sym_name", ""))
         if x.op == "func.func" and x.regions:
             own: list[Any] = x.attributes.get("arg_attrs") or [{}] * len(x.regions[0].takes)
-            takes = [Value(v.name, v.type, v.of, a)
+            takes = [StableHloValue(v.name, v.type, v.of, a)
                      for v, a in zip(x.regions[0].takes, own, strict=False)]  # fmt: skip
             results = tuple(x.attributes.get("res_attrs") or ())
-            self.add(Function(name, Region(tuple(takes), x.regions[0].operations), results), at)
+            self.add(
+                StableHloFunction(name, Region(tuple(takes), x.regions[0].operations), results), at
+            )
         elif x.op == "sdy.mesh":
             self.add_mesh(f"@{name}", str(x.attributes.get("mesh", "")), at)
 
-    def checked(self, x: Operation, at: int) -> None:
+    def checked(self, x: StableHloOperation, at: int) -> None:
         if len(x.results) != len(x.types):
             raise self.fault(f"{x.op} has {len(x.types)} results, not {len(x.results)}", at)
 
-    def pretty(self, op: str, results: tuple[str, ...], at: int) -> Operation:
+    def pretty(self, op: str, results: tuple[str, ...], at: int) -> StableHloOperation:
         """Read an operation behind its name: what stands in front of its type, by what it is."""
         operands: list[str] = []
         attributes: dict[str, Any] = {}
@@ -623,7 +626,9 @@ class _Reader:
         if op.endswith("return"):
             types = []
         if op == "stablehlo.while":
-            values = tuple(Value(name, type) for name, type in zip(takes, given, strict=False))
+            values = tuple(
+                StableHloValue(name, type) for name, type in zip(takes, given, strict=False)
+            )
             for word in ("cond", "do"):
                 _ = self.expect(word)
                 _ = self.expect("{")
@@ -637,7 +642,8 @@ class _Reader:
         source, path = self.location()
         if words:
             attributes["words"] = words
-        made = Operation(op, results, tuple(operands), attributes, tuple(types), tuple(regions),
+        made = StableHloOperation(op, results, tuple(operands), attributes, tuple(types),
+            tuple(regions),
                          self.position(at), source, path)  # fmt: skip
         self.checked(made, at)
         return made
@@ -651,9 +657,9 @@ class _Reader:
             made.append(self.type())
         return made
 
-    def reducer(self) -> list[Value]:
+    def reducer(self) -> list[StableHloValue]:
         """Read the elements of a reducer: both of each array, but all first ones come first."""
-        pairs: list[list[Value]] = []
+        pairs: list[list[StableHloValue]] = []
         while self.token.text == "(":
             pairs.append(self.parameters())
             _ = self.found(",")
@@ -687,7 +693,7 @@ def _number(text: str) -> Any:
     return _scalar(text)
 
 
-def _array(text: str, type: Tensor) -> "np.ndarray[Any, Any] | None":
+def _array(text: str, type: StableHloTensor) -> "np.ndarray[Any, Any] | None":
     """Return the elements of a constant; None if they are no such."""
     dtype = DTYPES.get(type.dtype)
     sizes = [n or 0 for n in type.sizes]

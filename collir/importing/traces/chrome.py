@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collir.importing.traces.loose import mapped
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 
 _CHUNK = 2**20
 """The bytes that are read at a time."""
@@ -191,4 +191,4 @@ class ChromeTrace:
     def _error(self, message: str) -> ReadError:
         before = self._text[: self._at]
         column = self._at - (before.rfind("\n") + 1) + 1
-        return ReadError(message, Place(self._line + before.count("\n"), column))
+        return ReadError(message, TextPlace(self._line + before.count("\n"), column))

@@ -13,7 +13,7 @@ import numpy as np
 from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.importing.traces.expected import ExpectedStep, expected_steps, group_of
 from collir.importing.traces.matching import Matching, matching
-from collir.importing.traces.trace import RankTrace, Span, Times, Trace, TracedCollective
+from collir.importing.traces.trace import RankTrace, Span, TimeIntervals, Trace, TracedCollective
 from collir.layout.mesh import Mesh
 
 _ALIKE = 0.01
@@ -165,7 +165,7 @@ class Late:
 
 
 @dataclass(frozen=True)
-class Parts:
+class TimeShares:
     """How long a rank computes, sends, sends while it does not compute, and idles in a step."""
 
     computes: float
@@ -208,16 +208,16 @@ class Compared:
         return median(window.seconds for x in self.steps.values() for window, _ in x[: self.count])
 
     @cached_property
-    def parts(self) -> Mapping[int, Parts]:
+    def parts(self) -> Mapping[int, TimeShares]:
         """What each rank does in a step of training, on average."""
-        found: dict[int, Parts] = {}
+        found: dict[int, TimeShares] = {}
         for rank in self.trace.ranks:
             windows = [window for window, _ in self.steps[rank.rank][: self.count]]
             start, end = windows[0].start, windows[-1].end
             busy, sending = (x.within(start, end) for x in (rank.busy, rank.sending))
             either = busy.together(sending)
             total = (end - start) / self.count
-            found[rank.rank] = Parts(
+            found[rank.rank] = TimeShares(
                 busy.seconds / self.count, sending.seconds / self.count,
                 sending.without(busy).seconds / self.count,
                 _left(total, either.seconds / self.count), total,
@@ -225,14 +225,14 @@ class Compared:
         return found
 
     @cached_property
-    def predicted_parts(self) -> Parts:
+    def predicted_parts(self) -> TimeShares:
         """What the first rank is predicted to do in a step."""
         steps = self.expected[self.trace.ranks[0].rank]
         sends = _times([x for x in steps if x.step.sent])
         busy = _times([x for x in steps if not x.step.sent])
         total = self.simulation.time
         idles = _left(total, busy.together(sends).seconds)
-        return Parts(busy.seconds, sends.seconds, sends.without(busy).seconds, idles, total)
+        return TimeShares(busy.seconds, sends.seconds, sends.without(busy).seconds, idles, total)
 
     # --- collectives -----------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class Compared:
                     end = arrivals.ran[arrivals.last].start
                     waits[arrivals.last][arrivals.number].append(Span("", end - waited, end))
         caused = {
-            rank: median(Times.of_spans(spans).seconds for spans in by_step)
+            rank: median(TimeIntervals.of_spans(spans).seconds for spans in by_step)
             for rank, by_step in waits.items()
         }
         total, found = sum(caused.values()), list[Late]()
@@ -364,7 +364,7 @@ class Compared:
         sends = sorted((x.start, x.label) for x in rank.collectives)
         found: dict[tuple[str, str], list[float]] = defaultdict(list)
         for window in windows:
-            whole = Times(np.array([window.start]), np.array([window.end]))
+            whole = TimeIntervals(np.array([window.start]), np.array([window.end]))
             for start, end in zip(*_parts_of(whole.without(used)), strict=True):
                 if end - start < _LEAST_GAP * window.seconds:
                     continue
@@ -441,11 +441,11 @@ def _left(total: float, used: float) -> float:
     return total - used if total - used > 1e-9 * total else 0.0
 
 
-def _times(steps: Sequence[ExpectedStep]) -> Times:
-    return Times.of(np.array([x.start for x in steps]), np.array([x.end for x in steps]))
+def _times(steps: Sequence[ExpectedStep]) -> TimeIntervals:
+    return TimeIntervals.of(np.array([x.start for x in steps]), np.array([x.end for x in steps]))
 
 
-def _parts_of(times: Times) -> tuple[Sequence[float], Sequence[float]]:
+def _parts_of(times: TimeIntervals) -> tuple[Sequence[float], Sequence[float]]:
     return times.start.tolist(), times.end.tolist()
 
 

@@ -11,13 +11,13 @@ from collir.importing.traces.nsys import is_nsys, read_nsys_files
 from collir.importing.traces.ranks import align, check_ranks, check_sizes
 from collir.importing.traces.trace import Trace
 from collir.importing.traces.xla import is_xla, read_xla_files
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 
 _HEAD = 2**16
 """The bytes at the beginning of a file that tell what it is."""
 
 
-class Format(NamedTuple):
+class TraceFormat(NamedTuple):
     """A kind of traces.
 
     Attributes:
@@ -34,10 +34,12 @@ class Format(NamedTuple):
 
 
 FORMATS = [
-    Format("torch's profiler", is_kineto, read_kineto_files),
-    Format("XLA's profiler", is_xla, read_xla_files),
-    Format("torch's flight recorder", is_flight_recorder, read_flight_recorders, has_ends=False),
-    Format("Nsight Systems", is_nsys, read_nsys_files),
+    TraceFormat("torch's profiler", is_kineto, read_kineto_files),
+    TraceFormat("XLA's profiler", is_xla, read_xla_files),
+    TraceFormat(
+        "torch's flight recorder", is_flight_recorder, read_flight_recorders, has_ends=False
+    ),
+    TraceFormat("Nsight Systems", is_nsys, read_nsys_files),
 ]
 """The kinds of traces that are known."""
 
@@ -60,12 +62,12 @@ def read_traces(paths: Sequence[Path]) -> Trace:
             path.open("rb").close()  # it may not be there
             known = ", ".join(x.tool for x in FORMATS)
             raise ReadError(f"{path} is no trace that is known: there are those of {known}",
-                            Place(1))  # fmt: skip
+                            TextPlace(1))  # fmt: skip
     tools = dict.fromkeys(x.tool for x in formats if x)
     if len(tools) > 1:
-        raise ReadError(f"the files are traces of {' and of '.join(tools)}", Place(1))
+        raise ReadError(f"the files are traces of {' and of '.join(tools)}", TextPlace(1))
     if not formats or not (chosen := formats[0]):
-        raise ReadError("there are no files", Place(1))
+        raise ReadError("there are no files", TextPlace(1))
     trace = chosen.read(paths)
     check_ranks(trace)
     check_sizes(trace)
@@ -74,7 +76,7 @@ def read_traces(paths: Sequence[Path]) -> Trace:
     return trace
 
 
-def _format(path: Path) -> Format | None:
+def _format(path: Path) -> TraceFormat | None:
     try:
         with opened(path) as stream:
             data, _ = read_up_to(stream, _HEAD)

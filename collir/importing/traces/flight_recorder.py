@@ -27,7 +27,7 @@ from collir.importing.traces.names import full_size, item_size, kind_of
 from collir.importing.traces.plain_pickle import read_plain_pickle
 from collir.importing.traces.ranks import BY_NAME, CUT_OFF, ranks_by_name, reading
 from collir.importing.traces.trace import RankTrace, Trace, TracedCollective
-from collir.importing.values import Place, ReadError, shown
+from collir.importing.values import ReadError, TextPlace, shown
 
 _MOST = 2**26
 """The bytes of the largest pickle that is read."""
@@ -137,12 +137,12 @@ def _unpickled(stream: BufferedIOBase) -> Mapping[str, Any]:
     """Return the dump that is pickled in a file."""
     data, is_cut_off = read_up_to(stream, _MOST + 1)
     if len(data) > _MOST:
-        raise ReadError(f"the pickle is longer than {_MOST // 2**20} MB", Place(1))
+        raise ReadError(f"the pickle is longer than {_MOST // 2**20} MB", TextPlace(1))
     if is_cut_off:
-        raise ReadError("the file is cut off or damaged", Place(1))
+        raise ReadError("the file is cut off or damaged", TextPlace(1))
     about = mapped(read_plain_pickle(data))
     if "entries" not in about:
-        raise ReadError("there is no `entries`: this is no such dump", Place(1))
+        raise ReadError("there is no `entries`: this is no such dump", TextPlace(1))
     return about
 
 

@@ -30,7 +30,13 @@ from collir.importing.traces.names import (
     kind_of,
 )
 from collir.importing.traces.products import product_of
-from collir.importing.traces.trace import Product, RankTrace, Span, TracedCollective, Work
+from collir.importing.traces.trace import (
+    KernelWork,
+    RankTrace,
+    Span,
+    TracedCollective,
+    TracedProduct,
+)
 
 _KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
 _ISSUES = re.compile(r"c10d::|_c10d_functional::|record_param_comms|nccl:|gloo:|mpi:|ucc:|xccl:")
@@ -63,14 +69,14 @@ class _Reading:
         default_factory=list[tuple[str, Span, float, str]]
     )
     """On CPUs: the kind of a collective, when it ran, its bytes, and its thread."""
-    products: dict[int, Product] = field(default_factory=dict[int, Product])
+    products: dict[int, TracedProduct] = field(default_factory=dict[int, TracedProduct])
     communications: dict[int, tuple[float, Mapping[str, Any]]] = field(
         default_factory=dict[int, tuple[float, Mapping[str, Any]]]
     )
     """When the host asked a library for a collective, and what for."""
-    host: dict[str, Work] = field(default_factory=lambda: defaultdict(Work))
+    host: dict[str, KernelWork] = field(default_factory=lambda: defaultdict(KernelWork))
     """The operations of each thread, as long as nothing ran on a device."""
-    kernels: Work = field(default_factory=Work)
+    kernels: KernelWork = field(default_factory=KernelWork)
     links: "array[int]" = field(default_factory=lambda: array("q"))
     """The numbers of the operations that the kernels belong to."""
     has_device: bool = False
@@ -255,7 +261,7 @@ def _finish(reading: _Reading) -> None:
     made.marks.sort(key=lambda x: x.start)
 
 
-def _outermost(operations: Work) -> Iterator[tuple[Span, Product | None]]:
+def _outermost(operations: KernelWork) -> Iterator[tuple[Span, TracedProduct | None]]:
     """Yield the operations of a thread that are in no other one, in parts: products by themselves,
     and what is before, between and behind them.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from collir.importing.traces.nsys_csv import is_nsys_csv, read_nsys_csv
 from collir.importing.traces.nsys_sqlite import is_nsys_sqlite, read_nsys_sqlite
-from collir.importing.traces.profile import Profile, joined
+from collir.importing.traces.profile import TraceProfile, joined
 from collir.importing.traces.ranks import reading
 from collir.importing.traces.trace import Trace
 
@@ -22,7 +22,7 @@ def read_nsys_files(paths: Sequence[Path]) -> Trace:
         ReadError: a file is no such profile.
         OSError: a file cannot be read.
     """
-    profiles: list[Profile] = []
+    profiles: list[TraceProfile] = []
     for path in paths:
         with reading(path):
             profiles.append(read_nsys_sqlite(path) if _is_database(path) else read_nsys_csv(path))

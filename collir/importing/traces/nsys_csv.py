@@ -14,9 +14,9 @@ from typing import NamedTuple
 from collir.importing.traces.chrome import opened, read_up_to
 from collir.importing.traces.loose import UNREADABLE, finite
 from collir.importing.traces.names import is_collective_kernel, kind_of
-from collir.importing.traces.profile import Profile
+from collir.importing.traces.profile import TraceProfile
 from collir.importing.traces.trace import RankTrace, TracedCollective
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 
 _UNIT = re.compile(r"\((n|u|µ|μ|m)?s(?:ec)?\w*\)")
 _UNITS = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "m": 1e-3, "": 1.0}
@@ -67,14 +67,14 @@ def _unit(name: str) -> float:
     return _UNITS[match[1] or ""] if match else 1e-9
 
 
-def read_nsys_csv(path: Path) -> Profile:
+def read_nsys_csv(path: Path) -> TraceProfile:
     """Return what a table says.
 
     Raises:
         ReadError: it is damaged.
         OSError: it cannot be read.
     """
-    profile = Profile(path)
+    profile = TraceProfile(path)
     devices: dict[int, RankTrace] = {}
     columns: _Columns | None = None
     with opened(path) as stream:
@@ -89,7 +89,9 @@ def read_nsys_csv(path: Path) -> Profile:
                 profile.events += 1
                 profile.ignored += not _take(row, columns, devices, path)
         except csv.Error as error:
-            raise ReadError(f"this is no row of a table: {error}", Place(rows.line_num)) from error
+            raise ReadError(
+                f"this is no row of a table: {error}", TextPlace(rows.line_num)
+            ) from error
     profile.devices = [devices[x] for x in sorted(devices)]
     for device in profile.devices:
         device.collectives.sort(key=lambda x: x.issued)
@@ -117,7 +119,7 @@ def _take(row: Sequence[str], columns: _Columns, devices: dict[int, RankTrace], 
     return True
 
 
-def _lines(stream: BufferedIOBase, profile: Profile) -> Iterator[str]:
+def _lines(stream: BufferedIOBase, profile: TraceProfile) -> Iterator[str]:
     """Yield the lines of a file; the last one is cut off if nothing ends it."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     rest, is_damaged = "", False
@@ -129,5 +131,5 @@ def _lines(stream: BufferedIOBase, profile: Profile) -> Iterator[str]:
         for line in lines:
             yield line + "\n"
         if len(rest) > _LONGEST:
-            raise ReadError(f"a line is longer than {_LONGEST // 2**20} MB", Place(1))
+            raise ReadError(f"a line is longer than {_LONGEST // 2**20} MB", TextPlace(1))
     profile.cut_off = is_damaged or bool(rest)

@@ -18,9 +18,9 @@ from collir.importing.traces.nvtx_payload import (
     payload_of,
     schemas_of,
 )
-from collir.importing.traces.profile import Profile
+from collir.importing.traces.profile import TraceProfile
 from collir.importing.traces.trace import RankTrace, Span, TracedCollective
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 
 _SECOND = 1e-9
 """A nanosecond, the unit of the times."""
@@ -58,7 +58,7 @@ class _Reading:
         group_sizes: the number of ranks of each communicator, by process.
     """
 
-    profile: Profile
+    profile: TraceProfile
     devices: dict[tuple[int, int], RankTrace] = field(
         default_factory=dict[tuple[int, int], RankTrace]
     )
@@ -91,13 +91,13 @@ def is_nsys_sqlite(path: Path, head: str) -> bool:
         return False
 
 
-def read_nsys_sqlite(path: Path) -> Profile:
+def read_nsys_sqlite(path: Path) -> TraceProfile:
     """Return what a database says.
 
     Raises:
         ReadError: it is damaged.
     """
-    reading = _Reading(Profile(path))
+    reading = _Reading(TraceProfile(path))
     try:
         with closing(_connected(path)) as database:
             tables = _tables(database)
@@ -107,7 +107,7 @@ def read_nsys_sqlite(path: Path) -> Profile:
             numbers = _ranks(database, tables)
             reading.profile.base = _base(database, tables)
     except _DAMAGED as error:
-        raise ReadError(f"the database is cut off or damaged: {error}", Place(1)) from error
+        raise ReadError(f"the database is cut off or damaged: {error}", TextPlace(1)) from error
     _match(reading)
     profile, keys = reading.profile, sorted(reading.devices, key=lambda x: (x[1], x[0]))
     if keys and all(process in numbers for process, _ in keys) and len(keys) == len(numbers):

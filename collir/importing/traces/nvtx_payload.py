@@ -26,7 +26,7 @@ _FORMATS = {
 """How numbers are laid out, by NVTX's numbers of types."""
 
 
-class Field(NamedTuple):
+class SchemaField(NamedTuple):
     """A value of a schema."""
 
     name: str
@@ -34,16 +34,16 @@ class Field(NamedTuple):
     form: str
 
 
-Schemas = Mapping[int, Sequence[Field]]
+Schemas = Mapping[int, Sequence[SchemaField]]
 
 
 def schemas_of(rows: Iterable[Sequence[object]]) -> Schemas:
     """Return schemas of rows of their numbers, and of types, names and offsets of fields."""
-    found: dict[int, list[Field]] = defaultdict(list)
+    found: dict[int, list[SchemaField]] = defaultdict(list)
     for schema, kind, name, offset in rows:
         form = _FORMATS.get(integer(kind, -1))
         if form and isinstance(name, str) and isinstance(schema, int):
-            found[schema].append(Field(name, integer(offset, 0), form))
+            found[schema].append(SchemaField(name, integer(offset, 0), form))
     return found
 
 

@@ -9,7 +9,7 @@ import pickletools
 from collections.abc import Iterator
 from typing import Any, cast
 
-from collir.importing.values import Place, ReadError
+from collir.importing.values import ReadError, TextPlace
 
 _SCALARS = {
     "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
@@ -38,7 +38,7 @@ def read_plain_pickle(data: bytes) -> Any:
     except ReadError:
         raise
     except (ValueError, IndexError, KeyError, TypeError, AssertionError, OverflowError) as error:
-        raise ReadError("the pickle is cut off or damaged", Place(1)) from error
+        raise ReadError("the pickle is cut off or damaged", TextPlace(1)) from error
     return value
 
 
@@ -76,7 +76,7 @@ def _run(name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> No
         _dict(stack).update(_pairs(parts))
     elif name not in _IGNORED:
         raise ReadError(f"the pickle has an instruction {name}: it is not of plain values",
-                        Place(1))  # fmt: skip
+                        TextPlace(1))  # fmt: skip
 
 
 def _marked(stack: list[Any]) -> list[Any]:
@@ -101,5 +101,5 @@ def _pairs(parts: list[Any]) -> Iterator[tuple[str | int | float | None, Any]]:
     """Yield keys with their values."""
     for key, value in zip(parts[::2], parts[1::2], strict=True):
         if not isinstance(key, str | int | float | None):
-            raise ReadError("a key in the pickle is neither a text nor a number", Place(1))
+            raise ReadError("a key in the pickle is neither a text nor a number", TextPlace(1))
         yield key, value

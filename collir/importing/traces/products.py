@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collir.importing.traces.loose import finite, integers, listed
-from collir.importing.traces.trace import Product
+from collir.importing.traces.trace import TracedProduct
 
 
-def product_of(name: str, arguments: Mapping[str, Any]) -> Product | None:
+def product_of(name: str, arguments: Mapping[str, Any]) -> TracedProduct | None:
     """Return the product that an operation is, if it is one and its shapes are recorded."""
     if not name.startswith("aten::"):
         return None
@@ -30,18 +30,18 @@ def product_of(name: str, arguments: Mapping[str, Any]) -> Product | None:
             return None
 
 
-def _matrices(pair: Sequence[Sequence[int]], rank: int) -> Product | None:
+def _matrices(pair: Sequence[Sequence[int]], rank: int) -> TracedProduct | None:
     if len(pair) != 2 or any(len(shape) != rank for shape in pair):
         return None
     (*batch, rows, inner), (*_, columns) = pair
     count = math.prod(batch)
     times = f"{count} of " if batch and count > 1 else ""
-    return Product(
+    return TracedProduct(
         finite(2 * count * rows * inner * columns), f"{times}{rows} x {inner} x {columns}"
     )
 
 
-def _attention(operation: str, shapes: Sequence[Sequence[int]]) -> Product | None:
+def _attention(operation: str, shapes: Sequence[Sequence[int]]) -> TracedProduct | None:
     """Return the two products of attention, or the five of its gradient."""
     shapes = [x for x in shapes if len(x) == 4]
     backward = "backward" in operation
@@ -52,4 +52,4 @@ def _attention(operation: str, shapes: Sequence[Sequence[int]]) -> Product | Non
     columns = key[2]
     work = finite(2 * batch * heads * rows * columns * width * (5 if backward else 2))
     text = f"attention of {batch} x {heads} x {rows} x {columns} x {width}"
-    return Product(work, f"gradient of {text}" if backward else text)
+    return TracedProduct(work, f"gradient of {text}" if backward else text)

@@ -9,7 +9,7 @@ from collir.importing.traces.trace import RankTrace, Trace
 
 
 @dataclass
-class Profile:
+class TraceProfile:
     """What a file says.
 
     Attributes:
@@ -29,7 +29,7 @@ class Profile:
     cut_off: bool = False
 
 
-def joined(tool: str, profiles: Sequence[Profile]) -> Trace:
+def joined(tool: str, profiles: Sequence[TraceProfile]) -> Trace:
     """Return the trace of a job, of the profiles of its computers."""
     _number(profiles)
     if all(x.base for x in profiles):
@@ -46,7 +46,7 @@ def joined(tool: str, profiles: Sequence[Profile]) -> Trace:
     )  # fmt: skip
 
 
-def _number(profiles: Sequence[Profile]) -> None:
+def _number(profiles: Sequence[TraceProfile]) -> None:
     """Number the ranks: as files say; else by the names of files of one device each; else those of
     a file follow those of the one before it."""
     named = ranks_by_name([x.path for x in profiles])
@@ -61,7 +61,7 @@ def _number(profiles: Sequence[Profile]) -> None:
         device.rank = rank
 
 
-def _described(profiles: Sequence[Profile]) -> Iterator[str]:
+def _described(profiles: Sequence[TraceProfile]) -> Iterator[str]:
     """Say how the ranks were numbered, where it is not plain."""
     if all(x.numbers for x in profiles):
         return

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collir.importing.hlo.groups import Digit, Digits, GroupsError, digits_of_group
-from collir.importing.hlo.mesh import Pieces, mesh_of
-from collir.importing.traces.trace import RankTrace, Span, Times, TracedCollective
+from collir.importing.hlo.mesh import MeshPieces, mesh_of
+from collir.importing.traces.trace import RankTrace, Span, TimeIntervals, TracedCollective
 
 _NEAR = 0.05
 """The part of a gap by which a collective may end before it that ends it."""
@@ -41,7 +41,7 @@ class TracedProgram:
         ungrouped: the number of those whose ranks the trace does not say, taken to be all.
     """
 
-    pieces: Pieces
+    pieces: MeshPieces
     rate: float
     arguments: list[str] = field(default_factory=list[str])
     lines: list[str] = field(default_factory=list[str])
@@ -164,7 +164,7 @@ class _Writer:
         if time <= self.at:
             return
         busy = self.busy.within(self.at, time)
-        whole = Times.of_spans([Span("", self.at, time)])
+        whole = TimeIntervals.of_spans([Span("", self.at, time)])
         begin = self.at
         for start, end in _pairs(whole.without(busy)):
             self._compute(busy.within(begin, start).seconds)
@@ -260,5 +260,5 @@ def _types(kind: str, elements: int, count: int, over: str) -> tuple[str, str, s
             return None
 
 
-def _pairs(times: Times) -> Iterator[tuple[float, float]]:
+def _pairs(times: TimeIntervals) -> Iterator[tuple[float, float]]:
     yield from zip(times.start.tolist(), times.end.tolist(), strict=True)

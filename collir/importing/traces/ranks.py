@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from collir.importing.traces.trace import RankTrace, Span, Trace, Work
-from collir.importing.values import Place, ReadError
+from collir.importing.traces.trace import KernelWork, RankTrace, Span, Trace
+from collir.importing.values import ReadError, TextPlace
 
 _MOST_SHIFT = 1e-3
 """The seconds that clocks of ranks may be apart before it is said."""
@@ -60,7 +60,7 @@ def check_ranks(trace: Trace) -> None:
     for rank, count in counts.items():
         if count > 1:
             files = " and ".join(x.file for x in trace.ranks if x.rank == rank)
-            raise ReadError(f"{files} are of the same rank {rank}: give one of each", Place(1))
+            raise ReadError(f"{files} are of the same rank {rank}: give one of each", TextPlace(1))
     if trace.world and len(trace.ranks) < trace.world:
         listed = ", ".join(str(x.rank) for x in trace.ranks[:8])
         trace.remarks.append(
@@ -123,7 +123,7 @@ def _ends(rank: RankTrace) -> Mapping[tuple[str, float, str, int], float]:
 
 def shift(rank: RankTrace, seconds: float) -> None:
     """Move all times of a rank."""
-    work = Work()
+    work = KernelWork()
     products = dict(rank.work.products)
     for number, (name, start, end) in enumerate(rank.work.spans()):
         work.add(name, start + seconds, end + seconds, products.get(number))

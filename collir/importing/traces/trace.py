@@ -25,7 +25,7 @@ class Span(NamedTuple):
         return self.end - self.start
 
 
-class Product(NamedTuple):
+class TracedProduct(NamedTuple):
     """A product of matrices (or a convolution, or attention): how many operations, and its sizes
     as a report shows them."""
 
@@ -65,16 +65,18 @@ class TracedCollective:
         return self.end - self.start
 
 
-class Work:
+class KernelWork:
     """Kernels (on CPUs: the outermost operations) of a rank, as columns: there may be millions."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self._known: dict[str, int] = {}
         self._name, self._start, self._end = array("l"), array("d"), array("d")
-        self._products: dict[int, Product] = {}
+        self._products: dict[int, TracedProduct] = {}
 
-    def add(self, name: str, start: float, end: float, product: Product | None = None) -> None:
+    def add(
+        self, name: str, start: float, end: float, product: TracedProduct | None = None
+    ) -> None:
         """Add a kernel."""
         number = self._known.get(name)
         if number is None:
@@ -105,7 +107,7 @@ class Work:
         return np.frombuffer(self._end) if self._end else np.zeros(0)
 
     @property
-    def products(self) -> Iterable[tuple[int, Product]]:
+    def products(self) -> Iterable[tuple[int, TracedProduct]]:
         """The products among them, by their numbers."""
         return self._products.items()
 
@@ -136,7 +138,7 @@ class RankTrace:
 
     rank: int
     file: str
-    work: Work = field(default_factory=Work)
+    work: KernelWork = field(default_factory=KernelWork)
     waits: list[Span] = field(default_factory=list[Span])
     collectives: list[TracedCollective] = field(default_factory=list[TracedCollective])
     steps: list[Span] = field(default_factory=list[Span])
@@ -144,14 +146,16 @@ class RankTrace:
     shift: float = 0.0
 
     @cached_property
-    def busy(self) -> "Times":
+    def busy(self) -> "TimeIntervals":
         """When it computes."""
-        return Times.of(self.work.start, self.work.end).without(Times.of_spans(self.waits))
+        return TimeIntervals.of(self.work.start, self.work.end).without(
+            TimeIntervals.of_spans(self.waits)
+        )
 
     @cached_property
-    def sending(self) -> "Times":
+    def sending(self) -> "TimeIntervals":
         """When a collective runs."""
-        return Times.of_spans(self.collectives)
+        return TimeIntervals.of_spans(self.collectives)
 
     @property
     def window(self) -> Span:
@@ -186,52 +190,54 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Times:
+class TimeIntervals:
     """Parts of time that do not touch, in order."""
 
     start: Numbers
     end: Numbers
 
     @staticmethod
-    def of(start: Numbers, end: Numbers) -> "Times":
+    def of(start: Numbers, end: Numbers) -> "TimeIntervals":
         """Return when any of some spans is running."""
         if not len(start):
-            return Times(np.zeros(0), np.zeros(0))
+            return TimeIntervals(np.zeros(0), np.zeros(0))
         order = np.argsort(start, kind="stable")
         start, until = start[order], np.maximum.accumulate(end[order])
         first = np.concatenate([[True], start[1:] > until[:-1]])
         last = np.concatenate([first[1:], [True]])
-        return Times(start[first], until[last])
+        return TimeIntervals(start[first], until[last])
 
     @staticmethod
-    def of_spans(spans: Sequence[Span] | Sequence[TracedCollective]) -> "Times":
+    def of_spans(spans: Sequence[Span] | Sequence[TracedCollective]) -> "TimeIntervals":
         """Return when any of some spans is running."""
-        return Times.of(np.array([x.start for x in spans]), np.array([x.end for x in spans]))
+        return TimeIntervals.of(
+            np.array([x.start for x in spans]), np.array([x.end for x in spans])
+        )
 
     @property
     def seconds(self) -> float:
         """How long they are together."""
         return float((self.end - self.start).sum())
 
-    def within(self, start: float, end: float) -> "Times":
+    def within(self, start: float, end: float) -> "TimeIntervals":
         """Return the parts between two times."""
         chosen = (self.end > start) & (self.start < end)
-        return Times(self.start[chosen].clip(start), self.end[chosen].clip(max=end))
+        return TimeIntervals(self.start[chosen].clip(start), self.end[chosen].clip(max=end))
 
-    def together(self, other: "Times") -> "Times":
+    def together(self, other: "TimeIntervals") -> "TimeIntervals":
         """Return when either is."""
-        return Times.of(
+        return TimeIntervals.of(
             np.concatenate([self.start, other.start]), np.concatenate([self.end, other.end])
         )
 
-    def without(self, other: "Times") -> "Times":
+    def without(self, other: "TimeIntervals") -> "TimeIntervals":
         """Return when the one is and the other is not."""
         if not len(self.start) or not len(other.start):
             return self
         edges = np.unique(np.concatenate([self.start, self.end, other.start, other.end]))
         middle = (edges[1:] + edges[:-1]) / 2
         chosen = self._has(middle) & ~other._has(middle)
-        return Times.of(edges[:-1][chosen], edges[1:][chosen])
+        return TimeIntervals.of(edges[:-1][chosen], edges[1:][chosen])
 
     def _has(self, at: Numbers) -> npt.NDArray[np.bool_]:
         """Return which of some times are in these parts."""

@@ -15,10 +15,10 @@ from typing import Any
 from collir.importing.traces.chrome import ChromeTrace, opened
 from collir.importing.traces.loose import UNREADABLE, finite, mapped, text
 from collir.importing.traces.names import is_collective_kernel, kind_of
-from collir.importing.traces.profile import Profile, joined
+from collir.importing.traces.profile import TraceProfile, joined
 from collir.importing.traces.ranks import reading
-from collir.importing.traces.trace import RankTrace, Span, Trace, TracedCollective, Work
-from collir.importing.traces.xla_collectives import CONTAINER, Operation, operation_of, paired
+from collir.importing.traces.trace import KernelWork, RankTrace, Span, Trace, TracedCollective
+from collir.importing.traces.xla_collectives import CONTAINER, XlaCollective, operation_of, paired
 
 _SECOND = 1e-6
 """A microsecond, the unit of the times of a trace."""
@@ -39,10 +39,10 @@ class _Device:
         runs: when programs ran, by their names and runs.
     """
 
-    kernels: Work = field(default_factory=Work)
+    kernels: KernelWork = field(default_factory=KernelWork)
     sent: list[TracedCollective] = field(default_factory=list[TracedCollective])
-    work: Work = field(default_factory=Work)
-    operations: list[Operation] = field(default_factory=list[Operation])
+    work: KernelWork = field(default_factory=KernelWork)
+    operations: list[XlaCollective] = field(default_factory=list[XlaCollective])
     beside: list[TracedCollective] = field(default_factory=list[TracedCollective])
     steps: list[Span] = field(default_factory=list[Span])
     runs: dict[tuple[str, str], Span] = field(default_factory=dict[tuple[str, str], Span])
@@ -77,21 +77,21 @@ def read_xla_files(paths: Sequence[Path]) -> Trace:
         ReadError: a file is no such profile.
         OSError: a file cannot be read.
     """
-    profiles: list[Profile] = []
+    profiles: list[TraceProfile] = []
     for path in paths:
         with reading(path):
             profiles.append(read_xla(path))
     return joined("XLA's profiler", profiles)
 
 
-def read_xla(path: Path) -> Profile:
+def read_xla(path: Path) -> TraceProfile:
     """Return what a file says.
 
     Raises:
         ReadError: it is no such profile.
         OSError: it cannot be read.
     """
-    profile, read = Profile(path), _Reading()
+    profile, read = TraceProfile(path), _Reading()
     with opened(path) as stream:
         chrome = ChromeTrace(stream)
         for event in chrome.events():
@@ -186,7 +186,7 @@ def _operation(span: Span, arguments: Mapping[str, Any], stream: str, device: _D
     return True
 
 
-def _finished(device: _Device, read: _Reading, profile: Profile) -> RankTrace:
+def _finished(device: _Device, read: _Reading, profile: TraceProfile) -> RankTrace:
     """Return what a device ran: its kernels, or if these are not there its operations."""
     made = RankTrace(-1, str(profile.path))
     if len(device.kernels) or device.sent:
@@ -206,7 +206,7 @@ def _finished(device: _Device, read: _Reading, profile: Profile) -> RankTrace:
     return made
 
 
-def _runs(device: _Device, profile: Profile) -> Iterator[Span]:
+def _runs(device: _Device, profile: TraceProfile) -> Iterator[Span]:
     """Yield the runs of the program that runs longest, as steps."""
     seconds: dict[str, float] = defaultdict(float)
     for (name, _), span in device.runs.items():

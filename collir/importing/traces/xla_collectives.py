@@ -27,7 +27,7 @@ _LISTED = re.compile(r"replica_groups=\{\{([0-9, ]+)\}")
 _TABLE = re.compile(r"replica_groups=\[\d{1,9},(\d{1,9})\]<=")
 
 
-class Operation(NamedTuple):
+class XlaCollective(NamedTuple):
     """A collective, or one end of one that runs beside others.
 
     Attributes:
@@ -39,7 +39,7 @@ class Operation(NamedTuple):
     collective: TracedCollective
 
 
-def operation_of(span: Span, arguments: Mapping[str, Any], stream: str) -> Operation | None:
+def operation_of(span: Span, arguments: Mapping[str, Any], stream: str) -> XlaCollective | None:
     """Return the collective that an operation of HLO is, if it is one."""
     name = text(arguments.get("hlo_op")) or span.name
     match = _NAME.fullmatch(name) or _NAME.fullmatch(text(arguments.get("hlo_category")))
@@ -50,7 +50,7 @@ def operation_of(span: Span, arguments: Mapping[str, Any], stream: str) -> Opera
     made = TracedCollective(
         kind, name, size, span.start, span.end, span.start, stream, group_size=ranks
     )
-    return Operation(phase, name, made)
+    return XlaCollective(phase, name, made)
 
 
 def _described(written: str, kind: str, phase: str) -> tuple[float, int]:
@@ -81,9 +81,9 @@ def _bytes(written: str) -> float:
     ))  # fmt: skip
 
 
-def paired(operations: Sequence[Operation]) -> Iterator[TracedCollective]:
+def paired(operations: Sequence[XlaCollective]) -> Iterator[TracedCollective]:
     """Yield collectives, from where they start to where they are done."""
-    waiting: dict[str, deque[Operation]] = defaultdict(deque)
+    waiting: dict[str, deque[XlaCollective]] = defaultdict(deque)
     for each in sorted(operations, key=lambda x: x.collective.start):
         made = each.collective
         if each.phase == "-start":

@@ -21,7 +21,7 @@ from collir.layout.pipelines.schedule import Schedule, counted
 from collir.layout.pipelines.tasks import TaskGraph, chain_graph
 
 
-class Size(NamedTuple):
+class PipelineSize(NamedTuple):
     """The size of a pipeline.
 
     Attributes:
@@ -39,7 +39,7 @@ class Size(NamedTuple):
 class Need:
     """A condition of a rule: a test of the size, and its text for a user."""
 
-    holds: Callable[[Size], bool]
+    holds: Callable[[PipelineSize], bool]
     text: str
 
 
@@ -62,7 +62,7 @@ class ScheduleRule:
     name: str
     summary: str
     source: str
-    order: Callable[[Size, int], Order]
+    order: Callable[[PipelineSize, int], Order]
     chunks: int = 1
     splits: tuple[bool, ...] = (False, True)
     directions: int = 1
@@ -102,10 +102,10 @@ class ScheduleRule:
         splits_backward: bool | None = None,
     ) -> list[str]:
         """Return the conditions of this rule that do not hold, in sentences."""
-        size = Size(places, microbatches, chunks or self.chunks or 2)
+        size = PipelineSize(places, microbatches, chunks or self.chunks or 2)
         return list(self._problems(size, splits_backward))
 
-    def _problems(self, size: Size, splits_backward: bool | None) -> Iterator[str]:
+    def _problems(self, size: PipelineSize, splits_backward: bool | None) -> Iterator[str]:
         if self.chunks and size.chunks != self.chunks:
             held = f"{self.chunks} chunk{'' if self.chunks == 1 else 's'}"
             yield f"{self.name} has {held} at each place, not {size.chunks}"
@@ -138,7 +138,7 @@ class ScheduleRule:
         """
         if problems := self.problems(places, microbatches, chunks, splits_backward):
             raise ValueError("; ".join(problems))
-        size = Size(places, microbatches, chunks or self.chunks or 2)
+        size = PipelineSize(places, microbatches, chunks or self.chunks or 2)
         splits = self.splits[0] if splits_backward is None else splits_backward
         orders = (self.order(size, place) for place in range(places))
         return Schedule(

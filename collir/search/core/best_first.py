@@ -10,7 +10,7 @@ from collir.search.core.dominance import Labels
 from collir.search.core.explore import DEEPEST, too_deep
 from collir.search.core.goals import Goal, prunes
 from collir.search.core.problem import Problem, explain, rank_of, sign
-from collir.search.core.tasks import Counts, Profile, Task
+from collir.search.core.tasks import Counts, SearchProfile, SearchTask
 
 OpenNode = tuple[float, int, int, Any]
 """An open node: the rank of its bound, its negated depth, a unique number, and the node."""
@@ -47,11 +47,11 @@ class BestFirst:
         self._made = 0
         self._node: Any = None
         self.counts = Counts()
-        self.profile = Profile() if profile else None
+        self.profile = SearchProfile() if profile else None
         self.given_away: list[tuple[int, Any]] = []
-        self.start(Task(0, ()), math.inf)
+        self.start(SearchTask(0, ()), math.inf)
 
-    def start(self, task: Task, cutoff: float) -> None:
+    def start(self, task: SearchTask, cutoff: float) -> None:
         """Start a task; nodes at the depth ``cutoff`` are given away instead of visited."""
         self._cutoff = cutoff
         self._order = task.order
@@ -148,17 +148,17 @@ class BestFirst:
             self._count("pruned", -depth)
         self._open.clear()
 
-    def remaining(self) -> Task:
+    def remaining(self) -> SearchTask:
         """Return the part of the task that is left."""
         entries = sorted(self._open)
         if not entries:
-            return Task(0, (), self._order)
+            return SearchTask(0, (), self._order)
         depths = [-entry[1] for entry in entries]
         first = min(depths)
         levels: list[list[Any]] = [[] for _ in range(max(depths) - first + 1)]
         for depth, entry in zip(depths, entries, strict=True):
             levels[depth - first].append(entry[3])
-        return Task(first, tuple(levels), self._order)
+        return SearchTask(first, tuple(levels), self._order)
 
     def share(self, many: bool) -> list[tuple[int, Any]]:
         """Return every second one of the best open nodes, or only the second best."""

@@ -20,7 +20,7 @@ from collir.search.core.problem import (
     rank_of,
     sign,
 )
-from collir.search.core.tasks import Counts, Profile, Task
+from collir.search.core.tasks import Counts, SearchProfile, SearchTask
 
 DEEPEST = 2**17
 """The depth at which a search without a depth limit is taken for an endless one."""
@@ -44,10 +44,10 @@ class Explorer(Protocol):
     """
 
     counts: Counts
-    profile: Profile | None
+    profile: SearchProfile | None
     given_away: list[tuple[int, Any]]
 
-    def start(self, task: Task, cutoff: float) -> None:
+    def start(self, task: SearchTask, cutoff: float) -> None:
         """Start a task; nodes at the depth ``cutoff`` are given away instead of visited."""
         ...
 
@@ -63,7 +63,7 @@ class Explorer(Protocol):
         """Return whether no node of the task is left."""
         ...
 
-    def remaining(self) -> Task:
+    def remaining(self) -> SearchTask:
         """Return the part of the task that is left."""
         ...
 
@@ -100,12 +100,12 @@ class DepthFirst:
         self._sign = sign(problem)
         self._bound = problem.bound if prunes(problem, goal.kind) else None
         self.counts = Counts()
-        self.profile = Profile() if profile else None
+        self.profile = SearchProfile() if profile else None
         self.given_away: list[tuple[int, Any]] = []
         self._node: Any = None
-        self.start(Task(0, ()), math.inf)
+        self.start(SearchTask(0, ()), math.inf)
 
-    def start(self, task: Task, cutoff: float) -> None:
+    def start(self, task: SearchTask, cutoff: float) -> None:
         """Start a task; nodes at the depth ``cutoff`` are given away instead of visited."""
         self._first = task.depth
         self._cutoff = cutoff
@@ -297,11 +297,11 @@ class DepthFirst:
             news |= self._goal.offer(self._sign * value, solution)
         return news
 
-    def remaining(self) -> Task:
+    def remaining(self) -> SearchTask:
         """Return the part of the task that is left; the remaining children are generated."""
         rest = [list(level) for level in self._levels]
         self._levels[:] = map(iter, rest)
-        return Task(self._first, tuple(rest), self._order)
+        return SearchTask(self._first, tuple(rest), self._order)
 
     def share(self, many: bool) -> list[tuple[int, Any]]:
         """Remove and return the unvisited nodes nearest the root: all at their depth, or the first.

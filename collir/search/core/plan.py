@@ -19,7 +19,7 @@ ORDERS: tuple[Order, ...] = ("depth-first", "best-first")
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """A search: the problem, the goal, and the strategy.
 
     Attributes:

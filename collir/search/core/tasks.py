@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from collir.search.core.problem import Number, SearchError
 
 
-class Task(NamedTuple):
+class SearchTask(NamedTuple):
     """Unvisited nodes, which stand for the subtrees below them.
 
     ``levels[i]`` are nodes at depth ``depth + i``; the deepest ones are visited first, those of one
@@ -30,10 +30,10 @@ class Task(NamedTuple):
         """The number of its nodes."""
         return sum(map(len, self.levels))
 
-    def pieces(self) -> "list[Task]":
+    def pieces(self) -> "list[SearchTask]":
         """Return a task for each node, the deepest first."""
         return [
-            Task(self.depth + i, ([node],), self.order)
+            SearchTask(self.depth + i, ([node],), self.order)
             for i in reversed(range(len(self.levels)))
             for node in self.levels[i]
         ]
@@ -72,7 +72,7 @@ class Counts:
 
 
 @dataclass
-class Profile:
+class SearchProfile:
     """The ``Counts`` of each depth: lists indexed by depth."""
 
     nodes: list[int] = field(default_factory=list[int])
@@ -88,7 +88,7 @@ class Profile:
             what.extend([0] * (depth + 1 - len(what)))
         what[depth] += number
 
-    def add(self, other: "Profile") -> None:
+    def add(self, other: "SearchProfile") -> None:
         """Add the numbers of another worker or report."""
         for name in ("nodes", "pruned", "dominated", "backtracks"):
             for depth, number in enumerate(getattr(other, name)):
@@ -127,9 +127,9 @@ class Report:
     solutions: list[RankedSolution] = field(default_factory=list[RankedSolution])
     total: Any = None
     given_away: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
-    kept: Task | None = None
+    kept: SearchTask | None = None
     counts: Counts = field(default_factory=Counts)
-    profile: Profile | None = None
+    profile: SearchProfile | None = None
     seconds: float = 0.0
     error: Exception | None = None
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from collir.search.core.board import COUNTERS, CUT, LAST, STOP, WANTED, Board, cut_at
 from collir.search.core.coordination import Budget, DepthBounded, Ordered, StackStealing
-from collir.search.core.plan import Plan
-from collir.search.core.tasks import Counts, Profile, Report, ReportState, Task
+from collir.search.core.plan import SearchPlan
+from collir.search.core.tasks import Counts, Report, ReportState, SearchProfile, SearchTask
 
 SLICE = 0.002
 """Seconds between two looks at the clock and the board."""
@@ -41,17 +41,19 @@ class Worker:
     lost in between, other workers would prune by a solution that nobody knows.
     """
 
-    def __init__(self, plan: Plan, board: Board, index: int = 0):
+    def __init__(self, plan: SearchPlan, board: Board, index: int = 0):
         self._plan = plan
         self._board = board
         self._index = index
         self._goal = plan.goal()
         self._kernel = plan.kernel()
         self._explorer = plan.explorer(self._goal, board, self._kernel)
-        self._queue: list[tuple[tuple[int, int], int, Task]] = []  # a heap, the next task first
+        self._queue: list[
+            tuple[tuple[int, int], int, SearchTask]
+        ] = []  # a heap, the next task first
         self._deepest_first = plan.order == "depth-first" and not plan.ordered
         self._added = 0
-        self._running: tuple[int, Task] | None = None
+        self._running: tuple[int, SearchTask] | None = None
         self._slice = plan.slice or 1
         self._visited = 0
         self.report_cost = 2e-5
@@ -66,7 +68,7 @@ class Worker:
         waiting = self._running is not None or bool(self._queue)
         return waiting and self._visited < self._plan.most
 
-    def add(self, tasks: list[tuple[int, Task]]) -> None:
+    def add(self, tasks: list[tuple[int, SearchTask]]) -> None:
         """Add tasks; depth first, the deepest task is run next, and the oldest of equal depth."""
         for ident, task in tasks:
             self._added += 1
@@ -91,7 +93,7 @@ class Worker:
             goal.solutions.clear()
             explorer.given_away.clear()
             explorer.counts = Counts()
-            explorer.profile = Profile() if explorer.profile is not None else None
+            explorer.profile = SearchProfile() if explorer.profile is not None else None
             if self._running is None or not isinstance(error, Exception):
                 self._running = None
                 raise
@@ -184,7 +186,7 @@ class Worker:
         if explorer.finished():
             return [self._report("done")]
         if self._running[1].order > self._board.cells[LAST]:
-            explorer.start(Task(0, ()), math.inf)  # an earlier task has decided
+            explorer.start(SearchTask(0, ()), math.inf)  # an earlier task has decided
             return [self._report("done")]
         reports = self._returned() if self._board.cells[WANTED] else []
         self._share(now)
@@ -251,7 +253,7 @@ class Worker:
             if report.profile is not None:
                 report.profile.tasks.append((task.depth, self._seconds, self._nodes))
         if explorer.profile is not None:
-            explorer.profile = Profile()
+            explorer.profile = SearchProfile()
         if state != "running":
             self._running = None
         self._reported = time.perf_counter()

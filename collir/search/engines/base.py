@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from collir.search.core.board import Board
-from collir.search.core.plan import Plan
-from collir.search.core.tasks import Report, Task
+from collir.search.core.plan import SearchPlan
+from collir.search.core.tasks import Report, SearchTask
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Event:
     """The reason, if the worker is lost and another has taken its place."""
 
 
-class Engine(Protocol):
+class SearchEngine(Protocol):
     """A set of workers and the connections to them.
 
     Attributes:
@@ -32,11 +32,11 @@ class Engine(Protocol):
     board: Board
     durable: bool
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: SearchPlan) -> None:
         """Prepare the workers for a search."""
         ...
 
-    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+    def submit(self, worker: int, tasks: list[tuple[int, SearchTask]]) -> None:
         """Send tasks to a worker, each with the number by which reports name it."""
         ...
 

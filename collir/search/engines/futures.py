@@ -11,9 +11,9 @@ import uuid
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 
 from collir.search.core.board import CUT, LAST, WANTED, Board
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import SearchError
-from collir.search.core.tasks import Report, Task
+from collir.search.core.tasks import Report, SearchTask
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
 from collir.search.engines.memory import resident
@@ -38,14 +38,14 @@ class Futures:
         self.board = Board(self.workers)
         self._futures: dict[Future[list[Report]], int] = {}
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: SearchPlan) -> None:
         """Pickle the plan, which is sent with each future."""
         self.board.reset()
         self._plan = plan.packed()
         self._name = uuid.uuid4().hex
-        self._waiting: dict[int, list[tuple[int, Task]]] = {}
+        self._waiting: dict[int, list[tuple[int, SearchTask]]] = {}
 
-    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+    def submit(self, worker: int, tasks: list[tuple[int, SearchTask]]) -> None:
         """Send tasks to a worker; start a future for it if it has none."""
         if worker in self._futures.values():
             self._waiting.setdefault(worker, []).extend(tasks)
@@ -98,7 +98,7 @@ def _result(future: Future[list[Report]]) -> list[Report]:
 def _run(
     name: str,
     data: bytes,
-    tasks: list[tuple[int, Task]],
+    tasks: list[tuple[int, SearchTask]],
     told: tuple[float, float, float],
     seconds: float,
 ) -> list[Report]:

@@ -8,9 +8,9 @@ import random
 import time
 
 from collir.search.core.board import Board
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import check_whole
-from collir.search.core.tasks import Task
+from collir.search.core.tasks import SearchTask
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
 from collir.search.engines.memory import resident
@@ -33,13 +33,13 @@ class Local:
         self._loss = loss
         self._random = random.Random(seed)
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: SearchPlan) -> None:
         """Prepare the workers for a search."""
         self.board.reset()
         self._plan = plan
         self._crew = [Worker(plan, self.board, i) for i in range(self.workers)]
 
-    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+    def submit(self, worker: int, tasks: list[tuple[int, SearchTask]]) -> None:
         """Send tasks to a worker."""
         self._crew[worker].add(tasks)
 

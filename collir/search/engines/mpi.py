@@ -19,9 +19,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from collir.search.core.board import CUT, LAST, STOP, WANTED, Board, cell_count
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import SearchError
-from collir.search.core.tasks import Task, WorkerError
+from collir.search.core.tasks import SearchTask, WorkerError
 from collir.search.engines.base import Event
 from collir.search.engines.local import Local
 from collir.search.engines.memory import resident
@@ -176,7 +176,7 @@ class Mpi:
 
     # The engine, on rank 0.
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: SearchPlan) -> None:
         """Prepare the workers for a search."""
         if self._alone is not None:
             self._alone.start(plan)
@@ -191,7 +191,7 @@ class Mpi:
         link.listen()
         link.send(self._others, ("plan", self._search, data))
 
-    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+    def submit(self, worker: int, tasks: list[tuple[int, SearchTask]]) -> None:
         """Send tasks to a worker."""
         if self._alone is not None:
             self._alone.submit(worker, tasks)

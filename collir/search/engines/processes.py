@@ -19,9 +19,9 @@ from multiprocessing.sharedctypes import RawArray
 from typing import Any, Literal
 
 from collir.search.core.board import STOP, Board, cell_count
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import SearchError, check_whole
-from collir.search.core.tasks import Task, WorkerError, exception_text
+from collir.search.core.tasks import SearchTask, WorkerError, exception_text
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
 from collir.search.engines.memory import resident
@@ -86,7 +86,7 @@ class Processes:
         """The process ids of the workers."""
         return [process.pid for process in self._processes if process.pid]
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: SearchPlan) -> None:
         """Start the processes unless they run, and prepare them for a search."""
         self._plan = plan.packed()
         self.board.reset()
@@ -150,7 +150,7 @@ class Processes:
         else:
             self._outbox.put((pipe, data))
 
-    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+    def submit(self, worker: int, tasks: list[tuple[int, SearchTask]]) -> None:
         """Send tasks to a worker."""
         self._send(self._pipes[worker], ("tasks", self._search, tasks))
 

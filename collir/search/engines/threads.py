@@ -4,14 +4,14 @@ import queue
 import threading
 
 from collir.search.core.board import STOP, Board
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import check_whole
-from collir.search.core.tasks import Report, Task
+from collir.search.core.tasks import Report, SearchTask
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
 from collir.search.engines.memory import resident
 
-Message = list[tuple[int, Task]] | None
+Message = list[tuple[int, SearchTask]] | None
 
 
 class Threads:
@@ -30,7 +30,7 @@ class Threads:
         self._search = 0
         self._threads: list[threading.Thread] = []
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: SearchPlan) -> None:
         """Start the threads for a search."""
         self.board.reset()
         self._search += 1
@@ -44,7 +44,7 @@ class Threads:
             self._threads.append(thread)
             thread.start()
 
-    def _serve(self, plan: Plan, index: int) -> None:
+    def _serve(self, plan: SearchPlan, index: int) -> None:
         """Run a worker in a thread until the search ends."""
         try:
             worker = Worker(plan, self.board, index)
@@ -62,7 +62,7 @@ class Threads:
         except BaseException as error:
             self._outbox.put((index, error))
 
-    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+    def submit(self, worker: int, tasks: list[tuple[int, SearchTask]]) -> None:
         """Send tasks to a worker."""
         self._inboxes[worker].put(tasks)
 

@@ -4,7 +4,7 @@ import math
 from typing import Any, Unpack, overload
 
 from collir.search.core.goals import Fold, Solutions, Total
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import (
     Node,
     Number,
@@ -55,7 +55,7 @@ def k_best(
     known = math.inf
     if better_than is not None:
         known = rank_of(problem, "known value", better_than, problem)
-    run = SearchRun(Plan(problem, "optimise", k=k, known=known), options)
+    run = SearchRun(SearchPlan(problem, "optimise", k=k, known=known), options)
     return run.search(lambda: _optimum(run))
 
 
@@ -97,7 +97,7 @@ def decide(
     if target is None:
         raise SearchError("decide needs a target: the problem has none of its own")
     rank_of(problem, "target", target, problem)
-    run = SearchRun(Plan(problem, "decide", target=target), options)
+    run = SearchRun(SearchPlan(problem, "decide", target=target), options)
     return run.search(lambda: _decision(run))
 
 
@@ -134,7 +134,7 @@ def enumerate_tree(
     if options.get("on_solution") is not None:
         raise SearchError("an enumeration has no best solutions for on_solution: use a fold")
     folded: Fold[Any] = Solutions() if fold is None else fold
-    run = SearchRun(Plan(problem, "enumerate", fold=folded), options)
+    run = SearchRun(SearchPlan(problem, "enumerate", fold=folded), options)
     return run.search(lambda: _enumeration(run))
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import SearchError
 from collir.search.running.coordinator import Coordinator, SearchState
 
@@ -21,7 +21,7 @@ EVERY = 30.0
 """Default number of seconds between two checkpoints."""
 
 
-def _identity(plan: Plan) -> tuple[Any, ...]:
+def _identity(plan: SearchPlan) -> tuple[Any, ...]:
     """Return the properties of a search that must not change when it is resumed."""
     return (
         plan.identity(),
@@ -38,7 +38,7 @@ def _identity(plan: Plan) -> tuple[Any, ...]:
 class Checkpoints:
     """An observer that writes checkpoints at intervals."""
 
-    def __init__(self, path: str | Path, plan: Plan, every: float = EVERY):
+    def __init__(self, path: str | Path, plan: SearchPlan, every: float = EVERY):
         self._path = Path(path)
         self._every = every
         self._identity = _identity(plan)
@@ -83,7 +83,7 @@ class Checkpoints:
         self._written = time.monotonic()
 
 
-def read_checkpoint(path: str | Path, plan: Plan) -> SearchState:
+def read_checkpoint(path: str | Path, plan: SearchPlan) -> SearchState:
     """Return the state in a file.
 
     Raises:

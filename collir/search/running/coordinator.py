@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from collir.search.core.board import LAST, WANTED, cut_at, cut_below
 from collir.search.core.coordination import DepthBounded, Ordered
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import Number, SearchError, node_text, overrides, rank_of, sign
-from collir.search.core.tasks import Counts, Profile, RankedSolution, Report, Task
-from collir.search.engines.base import Engine, Event
+from collir.search.core.tasks import Counts, RankedSolution, Report, SearchProfile, SearchTask
+from collir.search.engines.base import Event, SearchEngine
 from collir.search.running.limits import Watch
 from collir.search.running.pool import Pool
 
@@ -44,11 +44,11 @@ class SearchState:
         total: the fold of an enumeration.
     """
 
-    open: list[Task] = field(default_factory=list[Task])
+    open: list[SearchTask] = field(default_factory=list[SearchTask])
     solutions: list[RankedSolution] = field(default_factory=list[RankedSolution])
     total: Any = None
     counts: Counts = field(default_factory=Counts)
-    profile: Profile | None = None
+    profile: SearchProfile | None = None
     tasks: int = 0
     lost: int = 0
     seconds: float = 0.0
@@ -80,8 +80,8 @@ class Coordinator:
 
     def __init__(
         self,
-        plan: Plan,
-        engine: Engine,
+        plan: SearchPlan,
+        engine: SearchEngine,
         watch: Watch,
         state: SearchState,
         observers: tuple[Observer, ...] = (),
@@ -93,7 +93,7 @@ class Coordinator:
         self._observers = observers
         self._pool = Pool(self._rank, not plan.ordered and plan.order == "depth-first")
         self._made = 0
-        self._held: list[dict[int, Task]] = [{} for _ in range(engine.workers)]
+        self._held: list[dict[int, SearchTask]] = [{} for _ in range(engine.workers)]
         self._hungry = set(range(engine.workers))  # workers that may have too few tasks
         self._attempts: dict[int, int] = {}
         self._task_seconds = (0, 0.0)
@@ -109,7 +109,7 @@ class Coordinator:
 
     # The open tasks.
 
-    def _rank(self, task: Task) -> tuple[float, ...]:
+    def _rank(self, task: SearchTask) -> tuple[float, ...]:
         """Return the priority of a task for a worker without own tasks: place, bound, or depth."""
         if self.plan.ordered:
             return (task.order,)
@@ -117,7 +117,7 @@ class Coordinator:
             return (best_bound(self.plan, [task]),)
         return (task.depth,)
 
-    def _put(self, task: Task, ident: int | None = None, maker: int | None = None) -> None:
+    def _put(self, task: SearchTask, ident: int | None = None, maker: int | None = None) -> None:
         coordination = self.plan.coordination
         if isinstance(coordination, DepthBounded) and task.size > 1:
             for piece in task.pieces():
@@ -128,7 +128,7 @@ class Coordinator:
             ident = self._made
         self._pool.put(ident, task, maker)
 
-    def _open(self) -> list[Task]:
+    def _open(self) -> list[SearchTask]:
         """Return all unfinished tasks, as last reported."""
         return [*self._pool, *(task for held in self._held for task in held.values())]
 
@@ -211,9 +211,9 @@ class Coordinator:
         idle = 0 if self._pool else sum(1 for index in self._hungry if not self._held[index])
         self.engine.board.set(WANTED, float(idle) if workers > 1 else 0.0)
 
-    def _next(self, worker: int, many: int) -> list[tuple[int, Task]]:
+    def _next(self, worker: int, many: int) -> list[tuple[int, SearchTask]]:
         """Take the next tasks for a worker; a task that a worker was lost with is sent alone."""
-        tasks: list[tuple[int, Task]] = []
+        tasks: list[tuple[int, SearchTask]] = []
         held = self._held[worker]
         while self._pool and len(tasks) < many:
             ident = self._pool.first(worker)
@@ -231,7 +231,7 @@ class Coordinator:
                 break
         return tasks
 
-    def _known_before(self, task: Task) -> Number:
+    def _known_before(self, task: SearchTask) -> Number:
         """Return the rank of the worst of ``k`` solutions in places before that of a task."""
         ranks = [s.rank for s in self.state.solutions if s.order < 2 * task.order + 1]
         full = self.plan.kind == "optimise" and len(ranks) == self.plan.k
@@ -249,7 +249,7 @@ class Coordinator:
         if event.lost is not None:
             self._lost(held, event.lost)
 
-    def _lost(self, held: dict[int, Task], why: str) -> None:
+    def _lost(self, held: dict[int, SearchTask], why: str) -> None:
         """Put the tasks of a lost worker back; count the loss against a task that it held alone."""
         self.state.lost += not self._stopped  # a worker that did not stop in time is no loss
         tasks = dict(held)
@@ -274,7 +274,7 @@ class Coordinator:
         task = held[report.ident]
         state.counts.add(report.counts)
         if report.profile is not None:
-            state.profile = state.profile or Profile()
+            state.profile = state.profile or SearchProfile()
             state.profile.add(report.profile)
         if self.plan.fold is not None and report.total is not None:
             state.total = self.plan.fold.merge(state.total, report.total)
@@ -287,7 +287,7 @@ class Coordinator:
             order = 0
             if task.order < 0:
                 order, state.next_order = state.next_order, state.next_order + 1
-            self._put(Task(depth, ([node],), order), maker=worker)
+            self._put(SearchTask(depth, ([node],), order), maker=worker)
         state.tasks += len(report.given_away)
         self._attempts.pop(report.ident, None)  # the task got further
         if report.state in ("running", "failed"):
@@ -350,7 +350,7 @@ class Coordinator:
             board.publish(cut)
 
 
-def best_bound(plan: Plan, tasks: list[Task]) -> Number:
+def best_bound(plan: SearchPlan, tasks: list[SearchTask]) -> Number:
     """Return the best rank that the bounds of some tasks allow."""
     nodes = (node for task in tasks for level in task.levels for node in level)
     if not overrides(plan.problem, "bound"):
@@ -359,6 +359,8 @@ def best_bound(plan: Plan, tasks: list[Task]) -> Number:
     return min(ranks, default=math.inf)
 
 
-def first_task(plan: Plan) -> Task:
+def first_task(plan: SearchPlan) -> SearchTask:
     """Return the complete search as a task."""
-    return Task(0, ([plan.problem.root()],), -1 if isinstance(plan.coordination, Ordered) else 0)
+    return SearchTask(
+        0, ([plan.problem.root()],), -1 if isinstance(plan.coordination, Ordered) else 0
+    )

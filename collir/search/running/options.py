@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, cast
 from collir.search.core.coordination import COORDINATIONS, Coordination
 from collir.search.core.plan import ORDERS, Order
 from collir.search.core.problem import SearchError, check_whole
-from collir.search.engines.base import Engine
+from collir.search.engines.base import SearchEngine
 from collir.search.running.results import Solution
 
 EngineName = Literal["auto", "local", "processes", "threads", "mpi"]
@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
     order: Order
     coordination: Coordination | str | None
     workers: int | None
-    engine: Engine | Executor | EngineName
+    engine: SearchEngine | Executor | EngineName
     seed: int
     depth_limit: int | None
     time_limit: float | None

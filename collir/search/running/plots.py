@@ -4,10 +4,10 @@
 from io import StringIO
 
 from collir.search.core.problem import SearchError
-from collir.search.core.tasks import Profile
+from collir.search.core.tasks import SearchProfile
 
 
-def svg(profile: Profile) -> str:
+def svg(profile: SearchProfile) -> str:
     """Plot nodes by depth and run times of tasks by the depth of their roots; return SVG.
 
     Raises:

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterator
 
-from collir.search.core.tasks import Task
+from collir.search.core.tasks import SearchTask
 
 Priority = tuple[float, ...]
 PoolEntry = tuple[float, ...]
@@ -22,10 +22,10 @@ class Pool:
         by_maker: whether a worker is given its own tasks first.
     """
 
-    def __init__(self, rank: Callable[[Task], Priority], by_maker: bool):
+    def __init__(self, rank: Callable[[SearchTask], Priority], by_maker: bool):
         self._rank = rank
         self._by_maker = by_maker
-        self._tasks: dict[int, Task] = {}
+        self._tasks: dict[int, SearchTask] = {}
         # Heaps whose entries end in the number of a task; entries of taken tasks may remain.
         self._all: list[PoolEntry] = []
         self._own: dict[int, list[PoolEntry]] = {}
@@ -33,10 +33,10 @@ class Pool:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def __iter__(self) -> Iterator[Task]:
+    def __iter__(self) -> Iterator[SearchTask]:
         return iter(self._tasks.values())
 
-    def put(self, ident: int, task: Task, maker: int | None = None) -> None:
+    def put(self, ident: int, task: SearchTask, maker: int | None = None) -> None:
         """Add a task; ``maker`` is the worker that made it."""
         self._tasks[ident] = task
         heapq.heappush(self._all, (*self._rank(task), ident))
@@ -54,11 +54,11 @@ class Pool:
                 return int(heap[0][-1])
         raise LookupError("there is no task")
 
-    def take(self, ident: int) -> Task:
+    def take(self, ident: int) -> SearchTask:
         """Remove and return a task."""
         return self._tasks.pop(ident)
 
-    def keep(self, needed: Callable[[Task], bool]) -> None:
+    def keep(self, needed: Callable[[SearchTask], bool]) -> None:
         """Drop all tasks for which ``needed`` is false."""
         self._tasks = {ident: task for ident, task in self._tasks.items() if needed(task)}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from collir.search.core.coordination import Budget, Coordination, DepthBounded
 from collir.search.core.problem import SearchError
-from collir.search.core.tasks import Profile
-from collir.search.running.results import Outcome
+from collir.search.core.tasks import SearchProfile
+from collir.search.running.results import SearchOutcome
 
 PER_WORKER = 20
 """Tasks per worker that suffice to share the work evenly."""
@@ -27,7 +27,7 @@ class Recommendation:
     reason: str
 
 
-def recommend(outcome: Outcome, workers: int) -> Recommendation:
+def recommend(outcome: SearchOutcome, workers: int) -> Recommendation:
     """Recommend a depth down to which nodes become tasks, or a budget of tasks.
 
     A depth is recommended if it has enough nodes for the workers, if a subtree takes long enough
@@ -70,12 +70,12 @@ def _budget(rate: float) -> str:
     return f"{rate:,.0f} backtracks/s make {GRAIN * 1e3:.0f} ms a part"
 
 
-def _longest(profile: Profile, depth: int) -> float | None:
+def _longest(profile: SearchProfile, depth: int) -> float | None:
     """Return the seconds of the longest task that began at a depth; None if no task did."""
     return max((seconds for at, seconds, _ in profile.tasks if at == depth), default=None)
 
 
-def to_json(outcome: Outcome, workers: int) -> dict[str, Any]:
+def to_json(outcome: SearchOutcome, workers: int) -> dict[str, Any]:
     """Return the profile as JSON. Times are in seconds; lists are indexed by depth, root at 0.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal
 
 from collir.search.core.goals import Total
 from collir.search.core.problem import Node, Number
-from collir.search.core.tasks import Profile
+from collir.search.core.tasks import SearchProfile
 
 Status = Literal["optimal", "feasible", "infeasible", "complete", "interrupted"]
 """optimal: proven to be best. feasible: there is a solution (of a decision: it reaches the target),
@@ -58,12 +58,12 @@ class Statistics:
 
 
 @dataclass(frozen=True, repr=False)
-class Outcome:
+class SearchOutcome:
     """The outcome of a search; ``profile`` is None unless it was requested."""
 
     status: Status
     statistics: Statistics
-    profile: Profile | None
+    profile: SearchProfile | None
 
     def __repr__(self) -> str:
         counts = self.statistics
@@ -78,12 +78,12 @@ class Outcome:
 _SO_FAR = "collir_search_outcome"
 
 
-def keep_outcome(error: BaseException, outcome: Outcome) -> None:
+def keep_outcome(error: BaseException, outcome: SearchOutcome) -> None:
     """Attach the outcome so far of a search to an exception that it raised."""
     setattr(error, _SO_FAR, outcome)
 
 
-def so_far(error: BaseException) -> Outcome | None:
+def so_far(error: BaseException) -> SearchOutcome | None:
     """Return the outcome so far of a search that raised an exception; None if it had not begun.
 
     On MPI, only rank 0 has the outcome.
@@ -92,7 +92,7 @@ def so_far(error: BaseException) -> Outcome | None:
 
 
 @dataclass(frozen=True, repr=False)
-class Optimum(Outcome, Generic[Node]):
+class Optimum(SearchOutcome, Generic[Node]):
     """The best solutions.
 
     Attributes:
@@ -131,7 +131,7 @@ class Optimum(Outcome, Generic[Node]):
 
 
 @dataclass(frozen=True, repr=False)
-class Decision(Outcome, Generic[Node]):
+class Decision(SearchOutcome, Generic[Node]):
     """The outcome of a decision: a solution that reaches the target, if there is one."""
 
     solution: Solution[Node] | None = None
@@ -141,7 +141,7 @@ class Decision(Outcome, Generic[Node]):
 
 
 @dataclass(frozen=True, repr=False)
-class Enumeration(Outcome, Generic[Total]):
+class Enumeration(SearchOutcome, Generic[Total]):
     """The fold of all nodes, or of the nodes visited before an early end."""
 
     total: Total = field(default=None)  # pyright: ignore[reportAssignmentType]

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from collir.search.core.checked import check as check_problem
 from collir.search.core.coordination import Budget, Coordination, Sequential, coordination_of
-from collir.search.core.plan import Plan
+from collir.search.core.plan import SearchPlan
 from collir.search.core.problem import Problem, SearchError, sign
 from collir.search.core.tasks import RankedSolution
-from collir.search.engines.base import Engine
+from collir.search.engines.base import SearchEngine
 from collir.search.engines.futures import Futures
 from collir.search.engines.local import Local
 from collir.search.engines.mpi import Mpi, world_size
@@ -31,9 +31,9 @@ from collir.search.running.coordinator import (
 from collir.search.running.limits import Interrupt, Limits, Watch
 from collir.search.running.options import EngineName, Options, check_options
 from collir.search.running.progress import Progress, progress_enabled
-from collir.search.running.results import Outcome, Solution, Statistics, keep_outcome
+from collir.search.running.results import SearchOutcome, Solution, Statistics, keep_outcome
 
-Result = TypeVar("Result", bound=Outcome)
+Result = TypeVar("Result", bound=SearchOutcome)
 
 PAYS = 0.25
 """Seconds that an ``auto`` search runs in this process before workers are started."""
@@ -45,7 +45,7 @@ SAID = 0.25
 class SearchRun:
     """A search and its options."""
 
-    def __init__(self, plan: Plan, options: Options):
+    def __init__(self, plan: SearchPlan, options: Options):
         check_options(options)
         if not isinstance(plan.problem, Problem):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise SearchError(f"a problem is made from a subclass of Problem, not {plan.problem!r}")
@@ -55,7 +55,7 @@ class SearchRun:
         engine = options.get("engine", "auto")
         if isinstance(engine, Executor):
             engine = Futures(engine, options.get("workers"))
-        self._engine: Engine | EngineName = engine
+        self._engine: SearchEngine | EngineName = engine
         self._workers = self._count()
         self._limits = Limits(
             options.get("time_limit"), options.get("node_limit"), options.get("memory_limit")
@@ -177,7 +177,7 @@ class SearchRun:
             if ours:
                 engine.close()
 
-    def _on(self, engine: Engine, watch: Watch, observers: tuple[Observer, ...]) -> None:
+    def _on(self, engine: SearchEngine, watch: Watch, observers: tuple[Observer, ...]) -> None:
         plan = replace(self.plan, most=watch.nodes_left(self.state.counts.nodes))
         if engine.durable or "checkpoint" in self._options:
             plan = replace(plan, every=min(SAID, self._options.get("checkpoint_every", SAID)))
@@ -193,7 +193,7 @@ class SearchRun:
             if isinstance(observer, Listener):  # solutions of the last reports
                 observer.look(self._coordinator)
 
-    def _made(self) -> tuple[Engine, bool]:
+    def _made(self) -> tuple[SearchEngine, bool]:
         """Return the engine, and whether this run must close it."""
         engine, workers = self._engine, self._workers
         if not isinstance(engine, str):

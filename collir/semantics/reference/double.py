@@ -13,9 +13,9 @@ from xdsl.ir import Attribute
 from collir.dialects.machine import module_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.inlining import function_without_calls
 from collir.ir.renaming import map_attributes, set_type
 from collir.layout import DType
+from collir.transforms.inlining import function_without_calls
 
 
 def module_in_double(module: ModuleOp) -> ModuleOp:

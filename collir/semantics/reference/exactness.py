@@ -18,13 +18,13 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.inlining import function_without_calls
 from collir.ir.roles import Role, argument_roles
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.operation_table import OperationTable
 from collir.layout.structure import Linear
 from collir.semantics.reference.buffers import NUMPY, PARAMETER
 from collir.semantics.reference.steps import Effect, meaning_of
+from collir.transforms.inlining import function_without_calls
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.ir.calls import calls_in
-from collir.ir.inlining import function_without_calls
 from collir.ir.retyping import function_at
 from collir.layout import Place
 from collir.semantics.reference.collectives import Buffers, ExecutionError
 from collir.semantics.reference.steps import Args, meaning_of
+from collir.transforms.inlining import function_without_calls
 
 Change = Callable[[DistOp, Args, Buffers], Buffers]
 """A function of a step, its operands and its result that returns another result."""

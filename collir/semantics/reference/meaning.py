@@ -18,12 +18,12 @@ from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.builders import module_of
-from collir.ir.inlining import function_without_calls
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of, set_parameters
 from collir.layout import Axis, Dim, DistType, Mesh
 from collir.machine import Level, Machine
 from collir.semantics.reference.steps import Effect, meaning_of
+from collir.transforms.inlining import function_without_calls
 
 _MESH = "collir_one_device_mesh"
 

@@ -33,7 +33,7 @@ from collir.semantics.symbolic.expressions import (
     Sum,
     Summand,
     SummedSelect,
-    Term,
+    SummedTerm,
     UnprovenError,
     constant_expr,
     interval_variable,
@@ -83,9 +83,9 @@ def _added(a: Sum, b: Sum) -> Expr:
     return collected(a.number + b.number, itertools.chain(a.terms, b.terms))
 
 
-def collected(constant: Fraction, terms: Iterable[tuple[Term, Fraction]]) -> Sum:
+def collected(constant: Fraction, terms: Iterable[tuple[SummedTerm, Fraction]]) -> Sum:
     """Return a sum in which the factors of equal terms are added."""
-    factors: dict[Term, Fraction] = {}
+    factors: dict[SummedTerm, Fraction] = {}
     for term, times in terms:
         known = factors.get(term)
         factors[term] = times if known is None else known + times
@@ -410,11 +410,11 @@ def substituted(expr: Expr, values: Values) -> Expr:
     if isinstance(expr, Select):
         inner = [(var.size, var, substituted(e, values)) for _, var, e in expr.pieces]
         return selection(substituted_index(expr.at, values), inner)
-    terms: list[tuple[Term, Fraction]] = []
+    terms: list[tuple[SummedTerm, Fraction]] = []
     others: list[Expr] = []
     for term, times in expr.terms:
         new = term if term.free.isdisjoint(values) else _term_substituted(term, values)
-        if isinstance(new, Term):
+        if isinstance(new, SummedTerm):
             terms.append((new, times))
         else:
             others.append(scaled(new, times))
@@ -424,11 +424,13 @@ def substituted(expr: Expr, values: Values) -> Expr:
     return total
 
 
-def _term_substituted(term: Term, values: Values) -> Term | Expr:
+def _term_substituted(term: SummedTerm, values: Values) -> SummedTerm | Expr:
     summand = term.summand
     if isinstance(summand, Input | Opaque):
         new = _moved(summand, lambda index: substituted_index(index, values))
-        return Term(term.bound, new) if len(term.bound) < 2 else numbered_term(term.bound, new)
+        return (
+            SummedTerm(term.bound, new) if len(term.bound) < 2 else numbered_term(term.bound, new)
+        )
     fresh = {var: fresh_variable(var.size) for var in term.bound}
     merged = {**values, **{var: variable(new) for var, new in fresh.items()}}
     return summed_over(_summand_substituted(summand, merged), list(fresh.values()))
@@ -584,7 +586,7 @@ def _extremum_over(total: Sum, var: Var, reduction: Reduction) -> Expr:
     return added(Sum(total.number, independent), inner)
 
 
-def _sum_of(term: Term) -> Sum:
+def _sum_of(term: SummedTerm) -> Sum:
     return Sum(Fraction(0), frozenset([(term, Fraction(1))]))
 
 
@@ -730,7 +732,7 @@ def summed_over(expr: Expr, over: Sequence[Var]) -> Expr:
     return Sum(Fraction(0), frozenset([(term, times * repetitions)]))
 
 
-def _with_bound(term: Term, var: Var) -> Term:
+def _with_bound(term: SummedTerm, var: Var) -> SummedTerm:
     """Return a term summed over another variable too."""
     fresh = {old: fresh_variable(old.size) for old in term.bound}
     summand = term.summand
@@ -743,14 +745,14 @@ def _with_bound(term: Term, var: Var) -> Term:
 # --- numbers of bound variables -----------------------------------------------------------------
 
 
-def numbered_term(bound: tuple[Var, ...], summand: Summand) -> Term:
+def numbered_term(bound: tuple[Var, ...], summand: Summand) -> SummedTerm:
     """Return a term whose bound variables are cut, joined and numbered alike in equal terms."""
     values, new = recut(summand, bound, fresh_variable)
     if values:
         summand = _renamed(summand, values)
         bound = (*(var for var in bound if var not in values), *new)
     names = _names(bound, [summand], height_of_summand(summand))
-    return Term(_sorted_bound(names), _renamed(summand, names))
+    return SummedTerm(_sorted_bound(names), _renamed(summand, names))
 
 
 def _numbered_family(bound: tuple[Var, ...], body: Expr) -> Family:

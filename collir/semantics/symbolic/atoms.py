@@ -28,7 +28,7 @@ from collir.semantics.symbolic.expressions import (
     Sum,
     Summand,
     SummedSelect,
-    Term,
+    SummedTerm,
     term_expr,
 )
 from collir.semantics.symbolic.indices import (
@@ -42,7 +42,7 @@ from collir.semantics.symbolic.indices import (
     weighted_sum,
 )
 from collir.semantics.symbolic.naming import ordered
-from collir.semantics.symbolic.values import Computation, Computations, Value
+from collir.semantics.symbolic.values import Computations, SymbolicValue, UnknownComputation
 
 Scope = frozenset[Var]
 """The variables that are bound around a part of an expression."""
@@ -68,8 +68,8 @@ def atom(
     generic, at, parameters = _abstracted(operands, computations, scope)
     at += tuple(map(variable, kept))
     parameters += kept
-    known = tuple(Value((), (), expr) for expr in generic)
-    computation = Computation(0.0, known, frozenset(), operation=(*operation, dtype))
+    known = tuple(SymbolicValue((), (), expr) for expr in generic)
+    computation = UnknownComputation(0.0, known, frozenset(), operation=(*operation, dtype))
     number = computations.number_of(computation, name, parameters)
     return term_expr(Opaque(number, at, dtype))
 
@@ -126,10 +126,10 @@ class _Slots:
     def sum(self, expr: Expr, scope: Scope) -> Expr:
         """Return a sum with variables in the place of positions."""
         assert isinstance(expr, Sum)
-        terms: list[tuple[Term, Fraction]] = []
+        terms: list[tuple[SummedTerm, Fraction]] = []
         for term, times in expr.terms:
             inner = scope.union(term.bound)
-            terms.append((Term(term.bound, self._summand(term.summand, inner)), times))
+            terms.append((SummedTerm(term.bound, self._summand(term.summand, inner)), times))
         return Sum(expr.number, frozenset(terms))
 
     def _summand(self, summand: Summand, scope: Scope) -> Summand:

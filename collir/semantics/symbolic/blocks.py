@@ -15,7 +15,7 @@ from collir.semantics.symbolic.atoms import atom
 from collir.semantics.symbolic.expressions import Expr
 from collir.semantics.symbolic.indices import Index, Var, variable
 from collir.semantics.symbolic.models import Applied, element_at
-from collir.semantics.symbolic.values import Value, position_variable
+from collir.semantics.symbolic.values import SymbolicValue, position_variable
 
 
 def passed_indices(op: DistOp) -> frozenset[str] | None:
@@ -43,7 +43,7 @@ def passed_indices(op: DistOp) -> frozenset[str] | None:
     return None if any(dim.axes and index not in passed for index, dim in kept) else passed
 
 
-def block(s: Applied, passed: frozenset[str]) -> Value:
+def block(s: Applied, passed: frozenset[str]) -> SymbolicValue:
     """Return the result, of operands whose other dimensions are whole."""
     structure = s.op.structure
     assert structure is not None

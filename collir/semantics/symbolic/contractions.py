@@ -33,7 +33,7 @@ from collir.semantics.symbolic.expressions import (
     Select,
     Sum,
     SummedSelect,
-    Term,
+    SummedTerm,
     term_expr,
 )
 from collir.semantics.symbolic.indices import Values, Var, variable
@@ -59,7 +59,7 @@ def contracted(exprs: Sequence[Expr], over: Sequence[Var]) -> Expr:
 def _multiplied_out(sums: Sequence[Sum], over: Sequence[Var]) -> Expr:
     """Return the product of sums, summed over all values of variables."""
     others: list[Expr] = []
-    flat: list[tuple[Term, Fraction]] = []
+    flat: list[tuple[SummedTerm, Fraction]] = []
     number = Fraction(0)
     for parts in product(*map(_parts, sums)):
         times = math.prod((factor for _, factor in parts), start=Fraction(1))
@@ -81,14 +81,14 @@ def _multiplied_out(sums: Sequence[Sum], over: Sequence[Var]) -> Expr:
     return reduce(added, others, collected(number, flat))
 
 
-def _parts(total: Sum) -> Iterator[tuple[Term | None, Fraction]]:
+def _parts(total: Sum) -> Iterator[tuple[SummedTerm | None, Fraction]]:
     """Yield the terms of a sum with their factors; its constant is the factor of no term."""
     yield from total.terms
     if total.number:
         yield None, total.number
 
 
-def _apart(terms: Sequence[Term]) -> tuple[list[Var], list[Expr]]:
+def _apart(terms: Sequence[SummedTerm]) -> tuple[list[Var], list[Expr]]:
     """Return the bound variables of terms under new names, and what is summed over them."""
     bound: list[Var] = []
     exprs: list[Expr] = []
@@ -100,7 +100,7 @@ def _apart(terms: Sequence[Term]) -> tuple[list[Var], list[Expr]]:
     return bound, exprs
 
 
-def _body(term: Term) -> Expr:
+def _body(term: SummedTerm) -> Expr:
     summand = term.summand
     return summand.body if isinstance(summand, SummedSelect) else term_expr(summand)
 
@@ -133,7 +133,7 @@ def _counts(expr: Expr) -> tuple[int, int]:
     return len(lengths) + bool(expr.number), max(lengths, default=0)
 
 
-def _length(term: Term) -> int:
+def _length(term: SummedTerm) -> int:
     """Return the number of factors of a term, each counted as often as its power says."""
     if not isinstance(term.summand, Product):
         return 1

@@ -10,14 +10,14 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
 from collir.semantics.reference.devices import holder_of
 from collir.semantics.symbolic.expressions import Input
-from collir.semantics.symbolic.provenance import Atom, Difference, Miscount
+from collir.semantics.symbolic.provenance import Atom, Miscount, ProvenDifference
 from collir.semantics.symbolic.values import Computations, coordinate_variable, position_variable
 
 _TIMES = {Fraction(1): "once", Fraction(2): "twice"}
 
 
 def explain_difference(
-    difference: Difference,
+    difference: ProvenDifference,
     function: FuncOp,
     mesh: Mesh,
     x: DistType,
@@ -43,7 +43,7 @@ def explain_difference(
     return f"{element} {_wrong(difference, _Names(function, mesh, computations))}"
 
 
-def _wrong(difference: Difference, names: "_Names") -> str:
+def _wrong(difference: ProvenDifference, names: "_Names") -> str:
     """Return the predicate of the sentence: the first element that counts wrongly, and how."""
     if difference.atom is None:
         constants = _number(difference.actual), _number(difference.expected)

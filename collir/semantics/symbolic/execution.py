@@ -1,7 +1,7 @@
 """Symbolic execution of functions: on expressions for all devices and elements at once.
 
-The buffers of all devices are one ``Value``: a shape, and an expression for the element at a
-position on a device. The expression depends on the variables of the coordinates of the device and
+The buffers of all devices are one ``SymbolicValue``: a shape, and an expression for the element at
+a position on a device. The expression depends on the variables of the coordinates of the device and
 of the position. Example, for a mesh with ``gpu = 2`` and ``%g: f32[8] partial(sum: gpu)``:
 
     %g                                   Input(0, (i, gpu))
@@ -30,7 +30,7 @@ from collir.layout.operation_table import MissingRowError, OperationTable
 from collir.semantics.reference import nn
 from collir.semantics.symbolic.expressions import UnprovenError
 from collir.semantics.symbolic.local import (
-    LocalStep,
+    SymbolicLocalStep,
     concatenated,
     converted,
     padded,
@@ -41,7 +41,7 @@ from collir.semantics.symbolic.local import (
     viewed,
 )
 from collir.semantics.symbolic.run import AnyRun, V
-from collir.semantics.symbolic.values import ImpossibleError, Value
+from collir.semantics.symbolic.values import ImpossibleError, SymbolicValue
 
 
 def results_of(function: FuncOp, run: AnyRun[V]) -> list[V]:
@@ -85,7 +85,7 @@ def _result_of(op: DistOp, run: AnyRun[V], operands: Sequence[V]) -> V:
     return rule(run, op, operands)
 
 
-def _pad(s: LocalStep) -> Value:
+def _pad(s: SymbolicLocalStep) -> SymbolicValue:
     dim, low, high = (s.op.integer(name) for name in ("dim", "low", "high"))
     value = s.op.number("value")
     if math.isinf(value):
@@ -93,7 +93,7 @@ def _pad(s: LocalStep) -> Value:
     return padded(s.operands[0], dim, low, high, value)
 
 
-def _concat(s: LocalStep) -> Value:
+def _concat(s: SymbolicLocalStep) -> SymbolicValue:
     return concatenated(s.operands, s.op.integer("dim"))
 
 

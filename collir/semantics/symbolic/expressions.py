@@ -3,7 +3,8 @@
 An expression is a function of variables: the coordinate of the device on each sub-axis, and the
 position of the element in each dimension of the buffer. It is one of:
 
-- ``Sum``: a constant plus factors times terms. A ``Term`` sums a summand over bound variables.
+- ``Sum``: a constant plus factors times terms; a ``SummedTerm`` sums a summand over bound
+  variables.
 - ``Select``: a choice by the interval that an index lies in, as concat, pad and mask make it.
 
 Example: ``%g: f32[8@data.gpu] partial(sum: data.node)``, with a block of 4 elements per device, is
@@ -154,7 +155,7 @@ Summand = Input | Opaque | Cast | Extremum | Product | SummedSelect
 
 
 @dataclass(frozen=True)
-class Term:
+class SummedTerm:
     """The sum of a summand over all values of bound variables."""
 
     bound: tuple[Var, ...]
@@ -178,7 +179,7 @@ class Sum:
     """A constant (``number``) plus the sum of terms times factors that are not 0."""
 
     number: Fraction
-    terms: frozenset[tuple[Term, Fraction]] = frozenset()
+    terms: frozenset[tuple[SummedTerm, Fraction]] = frozenset()
 
     def __hash__(self) -> int:
         return self._hash
@@ -193,7 +194,7 @@ class Sum:
         return _union(term.free for term, _ in self.terms)
 
     @property
-    def only(self) -> tuple[Term, Fraction] | None:
+    def only(self) -> tuple[SummedTerm, Fraction] | None:
         """The term and its factor, if the sum is a single term and no constant."""
         if self.number or len(self.terms) != 1:
             return None
@@ -281,4 +282,4 @@ def term_expr(summand: Summand, times: Fraction | int = 1) -> Sum:
     """Return the expression of a summand times a factor."""
     if not times:
         return ZERO_EXPR
-    return Sum(Fraction(0), frozenset([(Term((), summand), Fraction(times))]))
+    return Sum(Fraction(0), frozenset([(SummedTerm((), summand), Fraction(times))]))

@@ -34,7 +34,12 @@ from collir.semantics.symbolic.indices import (
     shifted,
     variable,
 )
-from collir.semantics.symbolic.values import Casts, ImpossibleError, Value, position_variable
+from collir.semantics.symbolic.values import (
+    Casts,
+    ImpossibleError,
+    SymbolicValue,
+    position_variable,
+)
 
 
 def position_in(dim: int, size: int) -> tuple[Index, int]:
@@ -48,7 +53,7 @@ def with_size(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class LocalStep:
+class SymbolicLocalStep:
     """A step that devices with buffers of one shape carry out by themselves.
 
     Attributes:
@@ -57,12 +62,12 @@ class LocalStep:
     """
 
     op: DistOp
-    operands: Sequence[Value]
+    operands: Sequence[SymbolicValue]
     shape: tuple[int, ...]
     casts: Casts
 
 
-def viewed(s: LocalStep) -> Value:
+def viewed(s: SymbolicLocalStep) -> SymbolicValue:
     """Return the same elements, in row-major order, under another shape."""
     (x,), shape = s.operands, s.shape
     if math.prod(shape) != math.prod(x.shape):
@@ -74,7 +79,7 @@ def viewed(s: LocalStep) -> Value:
         size = x.shape[dim]
         values[position_variable(dim, size)] = digit_of(flat, stride, size)
         stride *= size
-    return Value(shape, x.place, substituted(x.expr, values))
+    return SymbolicValue(shape, x.place, substituted(x.expr, values))
 
 
 Part = tuple[int, Expr | Callable[[Index], Expr]]
@@ -96,7 +101,7 @@ def by_intervals(at: Index, parts: Iterable[Part]) -> Expr:
     return selection(at, pieces)
 
 
-def padded(x: Value, dim: int, low: int, high: int, fill: float) -> Value:
+def padded(x: SymbolicValue, dim: int, low: int, high: int, fill: float) -> SymbolicValue:
     """Return a value with elements added in front of and behind a dimension, or cut off."""
     local = x.shape[dim]
     shape = with_size(x.shape, dim, local + low + high)
@@ -108,23 +113,23 @@ def padded(x: Value, dim: int, low: int, high: int, fill: float) -> Value:
     inner = local + min(low, 0) + min(high, 0)
     parts: list[Part] = [(low, constant_expr(fill)), (inner, kept), (high, constant_expr(fill))]
     at = variable(position_variable(dim, shape[dim]))
-    return Value(shape, x.place, by_intervals(at, parts))
+    return SymbolicValue(shape, x.place, by_intervals(at, parts))
 
 
-def concatenated(operands: Sequence[Value], dim: int) -> Value:
+def concatenated(operands: Sequence[SymbolicValue], dim: int) -> SymbolicValue:
     """Return the concatenation of values along a dimension."""
     total = sum(x.shape[dim] for x in operands)
 
-    def part(x: Value) -> Part:
+    def part(x: SymbolicValue) -> Part:
         inside = position_variable(dim, x.shape[dim])
         return x.shape[dim], lambda at: substituted(x.expr, {inside: at})
 
     x = operands[0]
     expr = by_intervals(variable(position_variable(dim, total)), map(part, operands))
-    return Value(with_size(x.shape, dim, total), x.place, expr)
+    return SymbolicValue(with_size(x.shape, dim, total), x.place, expr)
 
 
-def converted(s: LocalStep) -> Value:
+def converted(s: SymbolicLocalStep) -> SymbolicValue:
     """Return a value in another dtype, as far as casts are kept."""
     (x,), dtype, source = s.operands, DType(s.op.word("dtype")), dist_type(s.op.input).dtype
     if dtype is DType.BOOL is not source and s.casts is Casts.ERASED:
@@ -134,35 +139,35 @@ def converted(s: LocalStep) -> Value:
         expr = cast_expr(x.expr, dtype, source)
     else:
         expr = mapped(x.expr, lambda leaf: constant_cast(leaf, dtype))
-    return Value(x.shape, x.place, expr)
+    return SymbolicValue(x.shape, x.place, expr)
 
 
-def times_constant(s: LocalStep) -> Value:
+def times_constant(s: SymbolicLocalStep) -> SymbolicValue:
     """Return a value times the factor of a step."""
     (x,), factor = s.operands, Fraction(s.op.number("factor"))
     dtype = dist_type(s.op.input).dtype
     expr = scaled(x.expr, factor)
     if s.casts is Casts.UNDERFLOW and dtype.short_range and abs(factor) < 1:
         expr = mapped(expr, lambda leaf: term_expr(Cast(dtype, leaf)) if leaf.terms else leaf)
-    return Value(x.shape, x.place, expr)
+    return SymbolicValue(x.shape, x.place, expr)
 
 
-def transposed(s: LocalStep) -> Value:
+def transposed(s: SymbolicLocalStep) -> SymbolicValue:
     """Return a value with its dimensions in another order."""
     (x,), order = s.operands, s.op.sizes("order")
     values = {
         position_variable(dim, x.shape[dim]): variable(position_variable(new, x.shape[dim]))
         for new, dim in enumerate(order)
     }
-    return Value(tuple(x.shape[dim] for dim in order), x.place, substituted(x.expr, values))
+    return SymbolicValue(tuple(x.shape[dim] for dim in order), x.place, substituted(x.expr, values))
 
 
-def repeated(s: LocalStep) -> Value:
+def repeated(s: SymbolicLocalStep) -> SymbolicValue:
     """Return a value in the shape of the result of a step that repeats dimensions."""
     return _repeated(s, s.operands[0])
 
 
-def _repeated(s: LocalStep, x: Value) -> Value:
+def _repeated(s: SymbolicLocalStep, x: SymbolicValue) -> SymbolicValue:
     """Return a value repeated along new dimensions and those of size 1, in the result's shape."""
     before = len(s.shape) - len(x.shape)
     values: dict[Var, Index] = {}
@@ -172,17 +177,17 @@ def _repeated(s: LocalStep, x: Value) -> Value:
         whole = size == s.shape[before + dim]
         at = variable(position_variable(before + dim, size)) if whole else ZERO_INDEX
         values[position_variable(dim, size)] = at
-    return Value(s.shape, x.place, substituted(x.expr, values))
+    return SymbolicValue(s.shape, x.place, substituted(x.expr, values))
 
 
-def summed(s: LocalStep) -> Value:
+def summed(s: SymbolicLocalStep) -> SymbolicValue:
     """Return the sum of two values, repeated to one shape."""
     x, y = (x if x.shape == s.shape else _repeated(s, x) for x in s.operands)
-    return Value(x.shape, x.place, added(x.expr, y.expr))
+    return SymbolicValue(x.shape, x.place, added(x.expr, y.expr))
 
 
-def constants(s: LocalStep) -> Value:
+def constants(s: SymbolicLocalStep) -> SymbolicValue:
     """Return a value all of whose elements are one number."""
     to = s.op.layout("to")
     expr = constant_cast(constant_expr(s.op.number("value")), to.dtype)
-    return Value(s.shape, to.place, expr)
+    return SymbolicValue(s.shape, to.place, expr)

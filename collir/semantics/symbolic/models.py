@@ -29,7 +29,12 @@ from collir.semantics.symbolic.atoms import atom
 from collir.semantics.symbolic.contractions import contracted, is_large, is_plain
 from collir.semantics.symbolic.expressions import ZERO_EXPR, Expr, Family, Select, Sum
 from collir.semantics.symbolic.indices import Index, Var, variable
-from collir.semantics.symbolic.values import Computations, ImpossibleError, Value, position_variable
+from collir.semantics.symbolic.values import (
+    Computations,
+    ImpossibleError,
+    SymbolicValue,
+    position_variable,
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Applied:
     """An operation of a model on the buffers of devices of one shape."""
 
     op: DistOp
-    operands: Sequence[Value]
+    operands: Sequence[SymbolicValue]
     computations: Computations
 
     @property
@@ -45,9 +50,9 @@ class Applied:
         """The element type of the result."""
         return dist_type(self.op.result).dtype
 
-    def value(self, shape: tuple[int, ...], expr: Expr) -> Value:
+    def value(self, shape: tuple[int, ...], expr: Expr) -> SymbolicValue:
         """Return the result."""
-        return Value(shape, self.operands[0].place, expr)
+        return SymbolicValue(shape, self.operands[0].place, expr)
 
     def mapped(self, name: str, *exprs: Expr, dtype: DType | None = None) -> Expr:
         """Return an elementwise function of expressions, which is unknown apart from its name."""
@@ -95,12 +100,12 @@ def _zipped(exprs: Sequence[Expr], function: Callable[..., Expr], *known: Sum) -
     return mapped(first, lambda x: _zipped(exprs, function, *known, x))
 
 
-Rule = Callable[[Applied], Value]
+Rule = Callable[[Applied], SymbolicValue]
 
 # --- einsum -------------------------------------------------------------------------------------
 
 
-def _einsum(s: Applied) -> Value:
+def _einsum(s: Applied) -> SymbolicValue:
     left, right = s.op.word("equation").split("->")
     operands, result = [part.split() for part in left.split(",")], right.split()
     sizes: dict[str, int] = {}
@@ -119,7 +124,7 @@ def _einsum(s: Applied) -> Value:
     return s.value(shape, s.product(exprs, contracted_over))
 
 
-def element_at(x: Value, position: Sequence[Index]) -> Expr:
+def element_at(x: SymbolicValue, position: Sequence[Index]) -> Expr:
     """Return the element of a buffer at a position."""
     own = [position_variable(dim, size) for dim, size in enumerate(x.shape)]
     moved = {var: index for var, index in zip(own, position, strict=True) if index != variable(var)}
@@ -147,7 +152,7 @@ def _aligned(s: Applied) -> tuple[tuple[int, ...], list[Expr]]:
 def _map(function: Callable[..., Expr]) -> Rule:
     """Return the rule of an elementwise operation, by its function of expressions."""
 
-    def rule(s: Applied) -> Value:
+    def rule(s: Applied) -> SymbolicValue:
         shape, exprs = _aligned(s)
         return s.value(shape, function(s, *exprs))
 
@@ -233,7 +238,7 @@ def _where(s: Applied, condition: Expr, x: Expr, y: Expr) -> Expr:
 def _reduction(reduction: Reduction) -> Rule:
     """Return the rule of a reduction over dimensions."""
 
-    def rule(s: Applied) -> Value:
+    def rule(s: Applied) -> SymbolicValue:
         (x,), dims = s.operands, s.op.sizes("dims")
         kept = [dim for dim in range(len(x.shape)) if dim not in dims]
         if "keepdims" in s.op.properties:
@@ -261,7 +266,7 @@ def _over(expr: Expr, over: Sequence[Var], reduction: Reduction) -> Expr:
 def _normalised(logarithm: bool) -> Rule:
     """Return the rule of the softmax over dimensions, or of its logarithm, by their definitions."""
 
-    def rule(s: Applied) -> Value:
+    def rule(s: Applied) -> SymbolicValue:
         (x,) = s.operands
         over = {dim: fresh_variable(x.shape[dim]) for dim in s.op.sizes("dims")}
         at = [over.get(d, position_variable(d, n)) for d, n in enumerate(x.shape)]

@@ -26,7 +26,7 @@ from collir.semantics.symbolic.expressions import (
     Sum,
     Summand,
     SummedSelect,
-    Term,
+    SummedTerm,
 )
 from collir.semantics.symbolic.indices import (
     Index,
@@ -38,7 +38,7 @@ from collir.semantics.symbolic.indices import (
     variables,
 )
 
-Node = Expr | Summand | Term | Family
+Node = Expr | Summand | SummedTerm | Family
 """A part of an expression."""
 
 NewVar = Callable[[int], Var]
@@ -73,7 +73,7 @@ def children_of(node: Node) -> Iterator[Node]:
             yield from (family for family, _ in node.factors)
         case Select():
             yield from (value for _, value in node.branches)
-        case Term():
+        case SummedTerm():
             yield node.summand
         case Input() | Opaque():
             pass
@@ -266,8 +266,8 @@ class _Colouring:
             case Select():
                 inner = tuple((length, self.key(value)) for length, value in node.branches)
                 return Select, self._index_key(node.at), inner
-            case Term():
-                return Term, self._sizes(node.bound), self.key(node.summand)
+            case SummedTerm():
+                return SummedTerm, self._sizes(node.bound), self.key(node.summand)
             case Sum():
                 terms = tuple(sorted((self.key(term), times) for term, times in node.terms))
                 return Sum, node.number, terms

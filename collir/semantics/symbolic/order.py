@@ -18,14 +18,14 @@ from collir.semantics.symbolic.expressions import (
     Sum,
     Summand,
     SummedSelect,
-    Term,
+    SummedTerm,
 )
 from collir.semantics.symbolic.indices import Index
 
 # --- sorted parts -------------------------------------------------------------------------------
 
 
-def sorted_terms(total: Sum) -> list[tuple[Term, Fraction]]:
+def sorted_terms(total: Sum) -> list[tuple[SummedTerm, Fraction]]:
     """Return the terms of a sum with their factors, in a fixed order."""
     return sorted(total.terms, key=lambda item: (sort_key(item[0].summand), item[1]))
 

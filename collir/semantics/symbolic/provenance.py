@@ -36,7 +36,7 @@ from collir.semantics.symbolic.expressions import (
     Sum,
     Summand,
     SummedSelect,
-    Term,
+    SummedTerm,
     UnprovenError,
     constant_expr,
 )
@@ -74,7 +74,7 @@ class Miscount:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ProvenDifference:
     """A proven difference between two expressions at a point.
 
     Attributes:
@@ -131,7 +131,7 @@ def expressions_equal(a: Expr, b: Expr, tolerance: Fraction) -> bool:
     return zipped(a, b, difference) == ZERO_EXPR
 
 
-def _same_term(a: Term, b: Term) -> bool:
+def _same_term(a: SummedTerm, b: SummedTerm) -> bool:
     """Return whether two terms sum the same input elements, by enumerating assignments."""
     x, y = a.summand, b.summand
     if a.bound != b.bound or not isinstance(x, Atom) or not isinstance(y, Atom):
@@ -171,7 +171,7 @@ def _tensor_of(atom: Atom) -> tuple[type, int, object, int]:
 
 def first_difference(
     expected: Expr, actual: Expr, free: Sequence[Var], tolerance: Fraction
-) -> Difference | None:
+) -> ProvenDifference | None:
     """Return a difference between two expressions at some point, or None if no point shows one."""
     rng = random.Random(0)
     for point in _points([expected, actual], free, rng):
@@ -245,7 +245,7 @@ def _solution(at: Index, target: int) -> dict[Var, int]:
 
 def _difference_at(
     point: Assignment, expected: Expr, actual: Expr, tolerance: Fraction, rng: random.Random
-) -> Difference | None:
+) -> ProvenDifference | None:
     """Return a difference between two expressions, already evaluated at ``point``, or None."""
     if expected == actual:
         return None
@@ -257,10 +257,12 @@ def _difference_at(
         more = next((m for m in miscounts if abs(m.actual) > abs(m.expected)), None)
         alone = _is_single(expected) and _is_single(actual)
         constants = (expected.number, actual.number)
-        return Difference(point, first.atom, first.expected, first.actual, more, alone, constants)
+        return ProvenDifference(
+            point, first.atom, first.expected, first.actual, more, alone, constants
+        )
     largest = max(abs(expected.number), abs(actual.number))
     if abs(expected.number - actual.number) > tolerance * largest:
-        return Difference(point, None, expected.number, actual.number)
+        return ProvenDifference(point, None, expected.number, actual.number)
     return None
 
 

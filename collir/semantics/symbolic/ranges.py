@@ -20,7 +20,7 @@ from collir.semantics.symbolic.algebra import (
     summed_over,
     with_indices,
 )
-from collir.semantics.symbolic.expressions import Expr, Select, Sum, Term, term_expr
+from collir.semantics.symbolic.expressions import Expr, Select, Sum, SummedTerm, term_expr
 from collir.semantics.symbolic.indices import (
     Index,
     Var,
@@ -40,7 +40,7 @@ def with_ranges_joined(expr: Expr) -> Expr:
 
 
 def _joined(total: Sum) -> Sum:
-    groups: dict[Hashable, list[Term]] = {}
+    groups: dict[Hashable, list[SummedTerm]] = {}
     for term, times in total.terms:
         groups.setdefault((times, outline_of(term.summand)), []).append(term)
     factors = dict(total.terms)
@@ -52,9 +52,9 @@ def _joined(total: Sum) -> Sum:
     return collected(total.number, terms)
 
 
-def _joined_terms(terms: list[Term]) -> list[Term]:
+def _joined_terms(terms: list[SummedTerm]) -> list[SummedTerm]:
     """Return terms with those joined that are sums over neighbouring ranges, first ranges first."""
-    done: list[Term] = []
+    done: list[SummedTerm] = []
     left = sorted(terms, key=lambda term: -sum(index.offset for index in indices_of(term)))
     while left:
         term = left.pop()
@@ -69,7 +69,7 @@ def _joined_terms(terms: list[Term]) -> list[Term]:
     return done
 
 
-def _both(first: Term, second: Term) -> Term | None:
+def _both(first: SummedTerm, second: SummedTerm) -> SummedTerm | None:
     """Return the sum over the range of one term and then of the other, if there is one."""
     for at in (*range(len(first.bound)), None):
         length = 1 if at is None else first.bound[at].size
@@ -90,12 +90,12 @@ def _both(first: Term, second: Term) -> Term | None:
     return None
 
 
-def _sum_of(term: Term) -> Sum:
+def _sum_of(term: SummedTerm) -> Sum:
     return Sum(Fraction(0), frozenset([(term, Fraction(1))]))
 
 
 def _candidates(
-    first: Term, second: Term, at: int | None, more: int
+    first: SummedTerm, second: SummedTerm, at: int | None, more: int
 ) -> Iterator[tuple[Expr, Var, list[Var]]]:
     """Yield what may be summed over both ranges, the variable of both, and all other variables.
 
@@ -138,7 +138,7 @@ Places = frozenset[int]
 
 
 @lru_cache(maxsize=2**12)
-def _begin(term: Term) -> Places | None:
+def _begin(term: SummedTerm) -> Places | None:
     """Return the places where all variables are 0; None for a term with a choice, as a choice has
     other indices over other ranges."""
     if _has_choice(term):
@@ -147,7 +147,7 @@ def _begin(term: Term) -> Places | None:
 
 
 @lru_cache(maxsize=2**12)
-def _end(term: Term, at: int) -> Places | None:
+def _end(term: SummedTerm, at: int) -> Places | None:
     """Return the places where the range of a bound variable has ended, and all others are 0."""
     if _has_choice(term):
         return None
@@ -158,7 +158,7 @@ def _end(term: Term, at: int) -> Places | None:
 
 
 @lru_cache(maxsize=2**12)
-def _before(term: Term, at: int) -> Places | None:
+def _before(term: SummedTerm, at: int) -> Places | None:
     """Return the places one position before the range of a bound variable, if all others are 0."""
     if _has_choice(term):
         return None
@@ -179,7 +179,7 @@ def _has_choice(node: Node) -> bool:
 # --- candidates ----------------------------------------------------------------------------------
 
 
-def _opened(term: Term) -> tuple[Expr, list[Var]]:
+def _opened(term: SummedTerm) -> tuple[Expr, list[Var]]:
     """Return what a term sums, with new names for its bound variables."""
     bound = [fresh_variable(var.size) for var in term.bound]
     values = dict(zip(term.bound, map(variable, bound), strict=True))

@@ -14,15 +14,15 @@ from collir.layout import DistType, Mesh, Place, Reduction, at_root, place_at
 from collir.semantics.symbolic.blocks import block, passed_indices
 from collir.semantics.symbolic.expressions import Input, Opaque, Summand, UnprovenError
 from collir.semantics.symbolic.indices import Index, Var, constant, digit_of, mixed_radix, variable
-from collir.semantics.symbolic.local import LocalStep, constants
+from collir.semantics.symbolic.local import SymbolicLocalStep, constants
 from collir.semantics.symbolic.models import Applied, rule_of
 from collir.semantics.symbolic.values import (
     Axes,
     Casts,
-    Computation,
     Computations,
     ImpossibleError,
-    Value,
+    SymbolicValue,
+    UnknownComputation,
     coordinate_variable,
     position_variable,
 )
@@ -45,7 +45,7 @@ def coordinates(mesh: Mesh, axes: Axes, rank: Index) -> dict[Var, Index]:
     return values
 
 
-class Held(Protocol):
+class HeldBuffers(Protocol):
     """The buffers of all devices, in some form; only devices at ``place`` hold one."""
 
     @property
@@ -55,7 +55,7 @@ class Held(Protocol):
     def placed(self) -> frozenset[str]: ...
 
 
-V = TypeVar("V", bound=Held)
+V = TypeVar("V", bound=HeldBuffers)
 
 
 class AnyRun(ABC, Generic[V]):
@@ -121,7 +121,7 @@ class AnyRun(ABC, Generic[V]):
         for index, x in enumerate(map(dist_type, op.results)):
             loop = (*facts, len(op.sliced), index)
             known = tuple(part for value in whole for part in self.parts(value))
-            computation = Computation(0.0, known, x.partial, loop)
+            computation = UnknownComputation(0.0, known, x.partial, loop)
             variables = [position_variable(dim, int(n)) for dim, n in enumerate(x.shape)]
             number = self.computations.number_of(computation, op.mnemonic, variables)
             results.append(self.elements(x, partial(Opaque, number, dtype=x.dtype)))
@@ -167,7 +167,7 @@ class AnyRun(ABC, Generic[V]):
         Operations with one name and equal arguments on operands that stand for the same tensors are
         the same function, however these are distributed.
         """
-        known: list[Value] = []
+        known: list[SymbolicValue] = []
         for x, value in zip(map(dist_type, op.operands), operands, strict=True):
             known += self.parts(self.whole(x, value))
         result = dist_type(op.result)
@@ -176,7 +176,7 @@ class AnyRun(ABC, Generic[V]):
             for name, value in op.arguments.items()
         )
         facts = op.mnemonic, tuple(given), result.dtype
-        computation = Computation(0.0, tuple(known), frozenset(), operation=facts)
+        computation = UnknownComputation(0.0, tuple(known), frozenset(), operation=facts)
         name = f"%{hint}" if (hint := op.result.name_hint) else f"a result of {op.mnemonic}"
         variables = [position_variable(dim, int(n)) for dim, n in enumerate(result.shape)]
         number = self.computations.number_of(computation, name, variables)
@@ -197,7 +197,7 @@ class AnyRun(ABC, Generic[V]):
         self.computations.of_models = True
         to, dim = op.layout("to"), op.integer("dim")
         facts = op.mnemonic, to.dtype
-        computation = Computation(0.0, (), frozenset(), operation=facts)
+        computation = UnknownComputation(0.0, (), frozenset(), operation=facts)
         variables = [position_variable(0, int(to.shape[dim]))]
         number = self.computations.number_of(computation, "an iota", variables)
         return self.elements(to, lambda at: Opaque(number, at[dim : dim + 1], to.dtype))
@@ -215,7 +215,7 @@ class AnyRun(ABC, Generic[V]):
         followed by the coordinates on the sub-axes that the value is partial over."""
 
     @abstractmethod
-    def parts(self, value: V) -> tuple[Value, ...]:
+    def parts(self, value: V) -> tuple[SymbolicValue, ...]:
         """Return the values on devices with buffers of one shape, in a fixed order."""
 
     @abstractmethod
@@ -257,5 +257,7 @@ class AnyRun(ABC, Generic[V]):
     def compute(self, op: DistOp, operands: Sequence[V]) -> V: ...
 
     @abstractmethod
-    def local(self, op: DistOp, operands: Sequence[V], step: Callable[[LocalStep], Value]) -> V:
+    def local(
+        self, op: DistOp, operands: Sequence[V], step: Callable[[SymbolicLocalStep], SymbolicValue]
+    ) -> V:
         """Return the result of a step that every device carries out by itself."""

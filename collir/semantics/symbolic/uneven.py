@@ -33,16 +33,16 @@ from collir.semantics.symbolic.expressions import (
     term_expr,
 )
 from collir.semantics.symbolic.indices import Index, Var, constant, variable, weighted_sum
-from collir.semantics.symbolic.local import LocalStep, by_intervals, concatenated, padded
+from collir.semantics.symbolic.local import SymbolicLocalStep, by_intervals, concatenated, padded
 from collir.semantics.symbolic.ranges import with_ranges_joined
 from collir.semantics.symbolic.run import AnyRun
 from collir.semantics.symbolic.values import (
     Axes,
     Casts,
-    Computation,
     Computations,
     ImpossibleError,
-    Value,
+    SymbolicValue,
+    UnknownComputation,
     coordinate_variable,
     position_variable,
 )
@@ -56,10 +56,10 @@ MOST_CLASSES = 256
 
 
 @dataclass(frozen=True)
-class Pieces:
+class UnevenBuffers:
     """The buffers of all devices, by their class."""
 
-    values: Mapping[Class, Value]
+    values: Mapping[Class, SymbolicValue]
 
     @property
     def place(self) -> Place:
@@ -74,7 +74,7 @@ class Pieces:
 
 def results_by_class(
     function: FuncOp, computations: Computations, casts: Casts = Casts.KEPT
-) -> list[Pieces]:
+) -> list[UnevenBuffers]:
     """Return the results of a function; without weights there is one class, of no coordinates.
 
     Raises:
@@ -82,7 +82,7 @@ def results_by_class(
     """
     mesh = mesh_of(function)
     values = results_of(function, execution_on(mesh, computations, casts))
-    return values if mesh.uneven else [Pieces({(): value}) for value in values]
+    return values if mesh.uneven else [UnevenBuffers({(): value}) for value in values]
 
 
 def execution_on(mesh: Mesh, computations: Computations, casts: Casts = Casts.KEPT) -> AnyRun[Any]:
@@ -96,7 +96,7 @@ def coordinates_in(mesh: Mesh, of: Class) -> dict[str, int]:
     return dict(zip(mesh.uneven, of, strict=True))
 
 
-class UnevenRun(AnyRun[Pieces]):
+class UnevenRun(AnyRun[UnevenBuffers]):
     """The execution of the steps of one function, class by class.
 
     Raises:
@@ -116,17 +116,21 @@ class UnevenRun(AnyRun[Pieces]):
 
     # --- classes ------------------------------------------------------------------------------
 
-    def _each(self, x: Pieces, function: Callable[[Value], Value]) -> Pieces:
-        return Pieces({of: function(value) for of, value in x.values.items()})
+    def _each(
+        self, x: UnevenBuffers, function: Callable[[SymbolicValue], SymbolicValue]
+    ) -> UnevenBuffers:
+        return UnevenBuffers({of: function(value) for of, value in x.values.items()})
 
     def _at(self, of: Class, axis: str, coordinate: int) -> Class:
         """Return a class with another coordinate on a sub-axis."""
         place = list(self.mesh.uneven).index(axis)
         return (*of[:place], coordinate, *of[place + 1 :])
 
-    def _along(self, x: Pieces, axis: str, function: Callable[[list[Value]], Value]) -> Pieces:
+    def _along(
+        self, x: UnevenBuffers, axis: str, function: Callable[[list[SymbolicValue]], SymbolicValue]
+    ) -> UnevenBuffers:
         """Return a function of the values along a sub-axis, on all devices along it."""
-        values: dict[Class, Value] = {}
+        values: dict[Class, SymbolicValue] = {}
         for of in self.classes:
             first = self._at(of, axis, 0)
             if of == first:
@@ -135,7 +139,7 @@ class UnevenRun(AnyRun[Pieces]):
                 values[of] = function(line)
             else:
                 values[of] = values[first]
-        return Pieces(values)
+        return UnevenBuffers(values)
 
     def _rank(self, of: Class) -> int:
         """Return a device of a class."""
@@ -146,21 +150,24 @@ class UnevenRun(AnyRun[Pieces]):
         return block_shape(self.mesh, self._rank(of), x.dims)
 
     def local(
-        self, op: DistOp, operands: Sequence[Pieces], step: Callable[[LocalStep], Value]
-    ) -> Pieces:
-        values: dict[Class, Value] = {}
+        self,
+        op: DistOp,
+        operands: Sequence[UnevenBuffers],
+        step: Callable[[SymbolicLocalStep], SymbolicValue],
+    ) -> UnevenBuffers:
+        values: dict[Class, SymbolicValue] = {}
         for of in self.classes:
             shape = self._shape(of, dist_type(op.result))
             held = [x.values[of] for x in operands]
-            values[of] = step(LocalStep(op, held, shape, self.casts))
-        return Pieces(values)
+            values[of] = step(SymbolicLocalStep(op, held, shape, self.casts))
+        return UnevenBuffers(values)
 
-    def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> Pieces:
-        return Pieces({of: self._elements(of, x, term) for of in self.classes})
+    def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> UnevenBuffers:
+        return UnevenBuffers({of: self._elements(of, x, term) for of in self.classes})
 
     def _elements(
         self, of: Class, x: DistType, term: Callable[[tuple[Index, ...]], Summand]
-    ) -> Value:
+    ) -> SymbolicValue:
         shape, known = self._shape(of, x), coordinates_in(self.mesh, of)
         at = [self._position(of, dim, number, shape[number]) for number, dim in enumerate(x.dims)]
         for axis in self.mesh.ordered(x.partial):
@@ -170,7 +177,7 @@ class UnevenRun(AnyRun[Pieces]):
                 if unrolled is None
                 else constant(unrolled)
             )
-        return Value(shape, x.place, term_expr(term(tuple(at))))
+        return SymbolicValue(shape, x.place, term_expr(term(tuple(at))))
 
     def _position(self, of: Class, dim: Dim, number: int, local: int) -> Index:
         """Return the position in the whole dimension of a position in a block of it."""
@@ -202,60 +209,66 @@ class UnevenRun(AnyRun[Pieces]):
 
     # --- collectives --------------------------------------------------------------------------
 
-    def over(self, x: Pieces, axes: Axes, reduction: Reduction) -> Pieces:
+    def over(self, x: UnevenBuffers, axes: Axes, reduction: Reduction) -> UnevenBuffers:
         for axis in reversed(axes):  # blocks along a minor sub-axis are neighbours, and join
             x = self._over(x, axis, reduction)
         return x
 
-    def _over(self, x: Pieces, axis: str, reduction: Reduction) -> Pieces:
+    def _over(self, x: UnevenBuffers, axis: str, reduction: Reduction) -> UnevenBuffers:
         var = coordinate_variable(self.mesh, axis)
         at = variable(var)
 
-        def reduced_line(line: list[Value]) -> Value:
+        def reduced_line(line: list[SymbolicValue]) -> SymbolicValue:
             whole = by_intervals(at, ((1, y.expr) for y in line))
             expr = with_ranges_joined(reduced(whole, var, reduction))
-            return Value(line[0].shape, line[0].place, expr)
+            return SymbolicValue(line[0].shape, line[0].place, expr)
 
         if axis in self.mesh.uneven:
             return self._along(x, axis, reduced_line)
-        return self._each(x, lambda y: Value(y.shape, y.place, reduced(y.expr, var, reduction)))
+        return self._each(
+            x, lambda y: SymbolicValue(y.shape, y.place, reduced(y.expr, var, reduction))
+        )
 
-    def gathered(self, x: Pieces, axes: Axes, dim: int) -> Pieces:
+    def gathered(self, x: UnevenBuffers, axes: Axes, dim: int) -> UnevenBuffers:
         for axis in reversed(axes):
             x = self._gathered_along(x, axis, dim)
         return x
 
-    def _gathered_along(self, x: Pieces, axis: str, dim: int) -> Pieces:
+    def _gathered_along(self, x: UnevenBuffers, axis: str, dim: int) -> UnevenBuffers:
         if axis in self.mesh.uneven:
             return self._along(x, axis, lambda line: concatenated(line, dim))
         return self._each(x, lambda y: self.single.gathered(y, [axis], dim))
 
-    def broadcast(self, op: DistOp, x: Pieces, axes: Axes) -> Pieces:
+    def broadcast(self, op: DistOp, x: UnevenBuffers, axes: Axes) -> UnevenBuffers:
         return self._each(x, lambda y: self.single.broadcast(op, y, axes))
 
-    def permute(self, op: DistOp, x: Pieces, source: DistType, to: DistType) -> Pieces:
+    def permute(
+        self, op: DistOp, x: UnevenBuffers, source: DistType, to: DistType
+    ) -> UnevenBuffers:
         y = self._recut(op, x, source, to)
         for of, value in y.values.items():
             if value.shape != self._shape(of, to):
                 raise ImpossibleError(op, "its blocks have another shape")
         return y
 
-    def redistribute(self, op: DistOp, x: Pieces, source: DistType, to: DistType) -> Pieces:
+    def redistribute(
+        self, op: DistOp, x: UnevenBuffers, source: DistType, to: DistType
+    ) -> UnevenBuffers:
         if source.reduction is not None:
             axes = self.mesh.ordered(source.partial - to.partial)
             x = self.over(x, axes, source.reduction)
-        y = self._each(self._recut(op, x, source, to), lambda z: Value(z.shape, (), z.expr))
+        y = self._each(self._recut(op, x, source, to), lambda z: SymbolicValue(z.shape, (), z.expr))
         new = self.mesh.ordered(to.partial - source.partial)
         if new and to.reduction is not None:
             y = self.mask(y, new, to.reduction)
         return self.keep(op, y, to.place)
 
-    def _recut(self, op: DistOp, x: Pieces, source: DistType, to: DistType) -> Pieces:
+    def _recut(self, op: DistOp, x: UnevenBuffers, source: DistType, to: DistType) -> UnevenBuffers:
         """Return the blocks that ``to`` assigns to each device, cut from the whole dimensions as
         the first holders have them."""
         copies = [axis for axis in self.mesh.by_name if source.state_of(axis) == "replicated"]
         y = self.keep_root(op, x, copies)
-        y = self._each(y, lambda z: Value(z.shape, x.place, z.expr))
+        y = self._each(y, lambda z: SymbolicValue(z.shape, x.place, z.expr))
         for dim, have in enumerate(source.dims):
             y = self.gathered(y, have.axes, dim)
         for dim, want in enumerate(to.dims):
@@ -264,20 +277,20 @@ class UnevenRun(AnyRun[Pieces]):
 
     # --- local steps --------------------------------------------------------------------------
 
-    def slice(self, op: DistOp, x: Pieces, axes: Axes, dim: int) -> Pieces:
+    def slice(self, op: DistOp, x: UnevenBuffers, axes: Axes, dim: int) -> UnevenBuffers:
         return self._cut(op, x, dist_type(op.input).dims[dim].axes, axes, dim)
 
-    def _cut(self, op: DistOp, x: Pieces, held: Axes, axes: Axes, dim: int) -> Pieces:
+    def _cut(self, op: DistOp, x: UnevenBuffers, held: Axes, axes: Axes, dim: int) -> UnevenBuffers:
         """Return the blocks of devices over sub-axes, of a dimension that others have cut."""
         for place in range(len(axes)):
             x = self._cut_along(op, x, (*held, *axes[: place + 1]), dim)
         return x
 
-    def _cut_along(self, op: DistOp, x: Pieces, axes: Axes, dim: int) -> Pieces:
+    def _cut_along(self, op: DistOp, x: UnevenBuffers, axes: Axes, dim: int) -> UnevenBuffers:
         """Return the blocks over the last of some sub-axes; the others have cut the dimension."""
         if axes[-1] not in self.mesh.uneven:
             return self._each(x, lambda y: self.single.slice(op, y, axes[-1:], dim))
-        values: dict[Class, Value] = {}
+        values: dict[Class, SymbolicValue] = {}
         for of, value in x.values.items():
             length = value.shape[dim]
             try:
@@ -285,37 +298,37 @@ class UnevenRun(AnyRun[Pieces]):
             except ValueError as error:
                 raise ImpossibleError(op, str(error)) from error
             values[of] = padded(value, dim, -begin, end - length, 0.0)
-        return Pieces(values)
+        return UnevenBuffers(values)
 
-    def keep(self, op: DistOp, x: Pieces, place: Place) -> Pieces:
+    def keep(self, op: DistOp, x: UnevenBuffers, place: Place) -> UnevenBuffers:
         self.check_all_hold(op, x, [axis for axis, _ in place])
         for axis, coordinate in place:
             if axis in self.mesh.uneven:
                 x = self._along(x, axis, itemgetter(coordinate))
         even = tuple(item for item in place if item[0] not in self.mesh.uneven)
         x = self._each(x, lambda y: self.single.keep(op, y, even))
-        return self._each(x, lambda y: Value(y.shape, place_at([*y.place, *place]), y.expr))
+        return self._each(x, lambda y: SymbolicValue(y.shape, place_at([*y.place, *place]), y.expr))
 
-    def send(self, op: DistOp, x: Pieces) -> Pieces:
+    def send(self, op: DistOp, x: UnevenBuffers) -> UnevenBuffers:
         return self._each(x, lambda y: self.single.send(op, y))
 
-    def shift(self, op: DistOp, x: Pieces) -> Pieces:
+    def shift(self, op: DistOp, x: UnevenBuffers) -> UnevenBuffers:
         self.check_all_hold(op, x, op.over)
         if not self._is_unrolled(op.over):
             return self._each(x, lambda y: self.single.shift(op, y))
         by, count = op.integer("distance"), self.mesh.group_size(op.over)
-        values: dict[Class, Value] = {}
+        values: dict[Class, SymbolicValue] = {}
         for of in self.classes:
             source = self._index(of, op.over) - by
             if "open" in op.properties and not 0 <= source < count:
-                values[of] = Value(x.values[of].shape, x.place, constant_expr(0))
+                values[of] = SymbolicValue(x.values[of].shape, x.place, constant_expr(0))
             else:
                 values[of] = x.values[self._at_index(of, op.over, source % count)]
-        return Pieces(values)
+        return UnevenBuffers(values)
 
-    def assemble(self, op: DistOp, operands: Sequence[Pieces]) -> Pieces:
+    def assemble(self, op: DistOp, operands: Sequence[UnevenBuffers]) -> UnevenBuffers:
         unrolled = self._is_unrolled(op.over)
-        values: dict[Class, Value] = {}
+        values: dict[Class, SymbolicValue] = {}
         for of in self.classes:
             pieces = [x.values[of] for x in operands]
             if not unrolled:
@@ -324,8 +337,8 @@ class UnevenRun(AnyRun[Pieces]):
             own = pieces[self._index(of, op.over)]
             if own.shape != self._shape(of, dist_type(op.result)):
                 raise ImpossibleError(op, "its pieces are not as large as the blocks")
-            values[of] = Value(own.shape, self.single.assembled_place(op, pieces), own.expr)
-        return Pieces(values)
+            values[of] = SymbolicValue(own.shape, self.single.assembled_place(op, pieces), own.expr)
+        return UnevenBuffers(values)
 
     def _is_unrolled(self, axes: Axes) -> bool:
         """Return whether sub-axes are those of classes.
@@ -352,7 +365,7 @@ class UnevenRun(AnyRun[Pieces]):
             of = self._at(of, axis, coordinate)
         return of
 
-    def mask(self, x: Pieces, axes: Axes, reduction: Reduction) -> Pieces:
+    def mask(self, x: UnevenBuffers, axes: Axes, reduction: Reduction) -> UnevenBuffers:
         even = [axis for axis in axes if axis not in self.mesh.uneven]
         x = self._each(x, lambda y: self.single.mask(y, even, reduction))
         identity = constant_expr(0 if reduction is Reduction.SUM else 1)
@@ -360,10 +373,10 @@ class UnevenRun(AnyRun[Pieces]):
         for of, y in x.values.items():
             at = coordinates_in(self.mesh, of)
             if any(at.get(axis) for axis in axes):
-                values[of] = Value(y.shape, y.place, identity)
-        return Pieces(values)
+                values[of] = SymbolicValue(y.shape, y.place, identity)
+        return UnevenBuffers(values)
 
-    def compute(self, op: DistOp, operands: Sequence[Pieces]) -> Pieces:
+    def compute(self, op: DistOp, operands: Sequence[UnevenBuffers]) -> UnevenBuffers:
         """Return elements of an unknown function of the operands on all classes of devices."""
         types = [dist_type(operand) for operand in op.operands]
         partial = types[0].partial
@@ -373,11 +386,11 @@ class UnevenRun(AnyRun[Pieces]):
         used |= {coordinate_variable(self.mesh, axis) for axis in even}
         devices = sorted(used, key=str)
         all_values = tuple(part for y in meant for part in self.parts(y))
-        computation = Computation(op.number("flops"), all_values, partial)
+        computation = UnknownComputation(op.number("flops"), all_values, partial)
         name = f"%{hint}" if (hint := op.result.name_hint) else "a computation"
         alike = [axis for axis in self.mesh.uneven if axis not in partial]
         alike = [axis for axis in alike if self._same_along(meant[0], axis)]
-        values: dict[Class, Value] = {}
+        values: dict[Class, SymbolicValue] = {}
         for of in self.classes:
             x = operands[0].values[of]
             variables = [position_variable(dim, size) for dim, size in enumerate(x.shape)] + devices
@@ -385,10 +398,10 @@ class UnevenRun(AnyRun[Pieces]):
             known = self.computations.number_of(computation, name, [*variables, which])
             at = (*map(variable, variables), constant(self.classes.index(self._at_zero(of, alike))))
             opaque = Opaque(known, at, dist_type(op.result).dtype)
-            values[of] = Value(x.shape, x.place, term_expr(opaque))
-        return Pieces(values)
+            values[of] = SymbolicValue(x.shape, x.place, term_expr(opaque))
+        return UnevenBuffers(values)
 
-    def parts(self, value: Pieces) -> tuple[Value, ...]:
+    def parts(self, value: UnevenBuffers) -> tuple[SymbolicValue, ...]:
         return tuple(value.values[of] for of in self.classes)
 
     def _at_zero(self, of: Class, axes: Axes) -> Class:
@@ -397,12 +410,12 @@ class UnevenRun(AnyRun[Pieces]):
             0 if axis in axes else at for axis, at in coordinates_in(self.mesh, of).items()
         )
 
-    def _same_along(self, x: Pieces, axis: str) -> bool:
+    def _same_along(self, x: UnevenBuffers, axis: str) -> bool:
         """Return whether a value is the same at all coordinates on a sub-axis."""
         return all(x.values[of] == x.values[self._at_zero(of, [axis])] for of in self.classes)
 
 
-def logical_values(mesh: Mesh, x: DistType, result: Pieces) -> dict[Class, Value]:
+def logical_values(mesh: Mesh, x: DistType, result: UnevenBuffers) -> dict[Class, SymbolicValue]:
     """Return the logical value of a result of type ``x``, by class: reduced if it is partial.
 
     Where it is partial or at root on a sub-axis, only the classes at coordinate 0 are there. On the

@@ -36,7 +36,7 @@ class ImpossibleError(Exception):
 
 
 @dataclass(frozen=True)
-class Value:
+class SymbolicValue:
     """The buffers of all devices.
 
     Attributes:
@@ -60,7 +60,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Computation:
+class UnknownComputation:
     """The inputs of a ``compute``, an unknown function; equal computations have equal results.
 
     Attributes:
@@ -72,7 +72,7 @@ class Computation:
     """
 
     flops: float
-    operands: tuple[Value, ...]
+    operands: tuple[SymbolicValue, ...]
     partial: frozenset[str]
     loop: tuple[Hashable, ...] = ()
     operation: tuple[Hashable, ...] = ()
@@ -101,10 +101,10 @@ class Computations:
             less, but also where blocks differ in size and the parts of a sum do not join.
     """
 
-    known: list[Computation] = field(default_factory=list[Computation])
+    known: list[UnknownComputation] = field(default_factory=list[UnknownComputation])
     names: list[str] = field(default_factory=list[str])
     variables: list[tuple[Var, ...]] = field(default_factory=list[tuple[Var, ...]])
-    numbers: dict[Computation, int] = field(default_factory=dict[Computation, int])
+    numbers: dict[UnknownComputation, int] = field(default_factory=dict[UnknownComputation, int])
     bodies: dict[RepeatOp, int] = field(default_factory=dict[RepeatOp, int])
     arguments: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     of_models: bool = False
@@ -116,7 +116,7 @@ class Computations:
             return self.arguments.get(element.argument, ())
         return tuple(var.size for var in self.variables[element.number])
 
-    def number_of(self, new: Computation, name: str, variables: Sequence[Var]) -> int:
+    def number_of(self, new: UnknownComputation, name: str, variables: Sequence[Var]) -> int:
         """Return the number of an equal known computation, or add the computation."""
         if (number := self.numbers.get(new)) is not None:
             return number
@@ -130,14 +130,14 @@ class Computations:
         return len(self.known) - 1
 
 
-def comparable(a: Computation, b: Computation) -> bool:
+def comparable(a: UnknownComputation, b: UnknownComputation) -> bool:
     """Return whether two computations have the same cost and operands of the same shapes."""
     shapes = [[(x.shape, x.place) for x in side.operands] for side in (a, b)]
     facts = [(side.flops, side.partial, side.loop, side.operation) for side in (a, b)]
     return facts[0] == facts[1] and shapes[0] == shapes[1]
 
 
-def _equal(a: Computation, b: Computation) -> bool:
+def _equal(a: UnknownComputation, b: UnknownComputation) -> bool:
     if None not in (a.outlines, b.outlines) and a.outlines != b.outlines:
         return False
     pairs = [(x.expr, y.expr) for x, y in zip(a.operands, b.operands, strict=True)]

@@ -17,7 +17,7 @@ from collir.semantics.symbolic.expressions import (
     ZERO_EXPR,
     Expr,
     Sum,
-    Term,
+    SummedTerm,
     constant_expr,
     term_expr,
 )
@@ -51,7 +51,7 @@ def equal_written_out(a: Expr, b: Expr, tolerance: Fraction) -> bool:
     return zipped(a, b, difference) == ZERO_EXPR
 
 
-_Terms = Sequence[tuple[Term, Fraction]]
+_Terms = Sequence[tuple[SummedTerm, Fraction]]
 
 
 def _both(x: Sum, y: Sum) -> Iterator[tuple[_Terms, Sum]]:
@@ -59,7 +59,7 @@ def _both(x: Sum, y: Sum) -> Iterator[tuple[_Terms, Sum]]:
     yield [*y.terms], x
 
 
-def _sizes_apart(terms: Sequence[Term]) -> Collection[int]:
+def _sizes_apart(terms: Sequence[SummedTerm]) -> Collection[int]:
     """Return the sizes of which terms have other numbers of bound variables."""
     counts = [Counter(var.size for var in term.bound) for term in terms]
     sizes = {size for count in counts for size in count}

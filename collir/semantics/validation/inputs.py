@@ -24,7 +24,7 @@ from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.steps import Effect, meaning_of
 
 
-class Kind(Enum):
+class InputDraw(Enum):
     """A way to draw the inputs of a run."""
 
     UNIT = auto()
@@ -39,10 +39,10 @@ class Kind(Enum):
     """Numbers near the constants of the functions, 0, and the ends of integer types."""
 
 
-MODERATE = (Kind.UNIT, Kind.INTEGERS, Kind.POSITIVE, Kind.SHALLOW)
+MODERATE = (InputDraw.UNIT, InputDraw.INTEGERS, InputDraw.POSITIVE, InputDraw.SHALLOW)
 """The kinds at which a right program computes finite numbers where another one does."""
 
-KINDS = (*MODERATE, *[Kind.MAGNITUDES] * 4)
+KINDS = (*MODERATE, *[InputDraw.MAGNITUDES] * 4)
 """The kinds of the runs, in order."""
 
 _MOST_MAGNITUDES = 64
@@ -55,7 +55,7 @@ _SELECTIONS = {"take": (1, 0), "take_transpose": (1, None), "cross_entropy": (1,
 
 
 @dataclass
-class Argument:
+class ArgumentUse:
     """How a function uses an argument.
 
     Attributes:
@@ -75,11 +75,11 @@ class Argument:
     magnitudes: Sequence[float] = (1.0,)
 
 
-def arguments_of(functions: Sequence[FuncOp]) -> list[Argument]:
+def arguments_of(functions: Sequence[FuncOp]) -> list[ArgumentUse]:
     """Return how functions of one signature, on one device and without calls, use arguments."""
     first = functions[0]
     roles = argument_roles(first)
-    arguments = [Argument(dist_type(x), role) for x, role in zip(first.args, roles, strict=True)]
+    arguments = [ArgumentUse(dist_type(x), role) for x, role in zip(first.args, roles, strict=True)]
     for function in functions:
         own = dict[SSAValue, int](zip(function.args, range(len(arguments)), strict=True))
         _follow(function.body.block, own, arguments, 1)
@@ -89,7 +89,7 @@ def arguments_of(functions: Sequence[FuncOp]) -> list[Argument]:
 
 
 def _follow(
-    block: Block, sources: dict[SSAValue, int], arguments: Sequence[Argument], depth: int
+    block: Block, sources: dict[SSAValue, int], arguments: Sequence[ArgumentUse], depth: int
 ) -> None:
     """Find the uses of arguments in the steps of a block.
 
@@ -108,7 +108,7 @@ def _follow(
 
 
 def _note(
-    op: DistOp, sources: dict[SSAValue, int], arguments: Sequence[Argument], depth: int
+    op: DistOp, sources: dict[SSAValue, int], arguments: Sequence[ArgumentUse], depth: int
 ) -> None:
     """Note what a step says of the arguments that it uses."""
     name, known = op.mnemonic, [x for x in op.operands if x in sources]
@@ -134,7 +134,9 @@ def _note(
 # --- tensors ------------------------------------------------------------------------------------
 
 
-def tensors(kind: Kind, arguments: Iterable[Argument], rng: np.random.Generator) -> list[Array]:
+def tensors(
+    kind: InputDraw, arguments: Iterable[ArgumentUse], rng: np.random.Generator
+) -> list[Array]:
     """Return a random tensor for each argument, in float64, int64 or bool."""
     return [_wide(_tensor(kind, argument, rng)) for argument in arguments]
 
@@ -143,28 +145,28 @@ def _wide(x: Array) -> Array:
     return x if x.dtype.kind == "b" else x.astype(np.int64 if x.dtype.kind == "i" else np.float64)
 
 
-def _tensor(kind: Kind, argument: Argument, rng: np.random.Generator) -> Array:
+def _tensor(kind: InputDraw, argument: ArgumentUse, rng: np.random.Generator) -> Array:
     x = argument.x
     if x.dtype is DType.BOOL:
         return random_tensor(x, rng)
     if argument.positions is not None:
-        beyond = 1 if kind in (Kind.INTEGERS, Kind.MAGNITUDES) else 0
+        beyond = 1 if kind in (InputDraw.INTEGERS, InputDraw.MAGNITUDES) else 0
         return rng.integers(-beyond, argument.positions + beyond, x.shape)
-    if kind is Kind.INTEGERS or x.reduction is Reduction.PROD:
+    if kind is InputDraw.INTEGERS or x.reduction is Reduction.PROD:
         return random_tensor(x, rng, argument.role)
-    if kind is Kind.MAGNITUDES:
+    if kind is InputDraw.MAGNITUDES:
         return _near_constants(argument, rng)
     if not x.dtype.is_float:
         return random_tensor(x, rng)
-    positive = kind is Kind.POSITIVE or argument.role is Role.STATE or not x.shape
+    positive = kind is InputDraw.POSITIVE or argument.role is Role.STATE or not x.shape
     numbers = rng.integers(16, 65, x.shape)
     if not positive:
         numbers = numbers * rng.choice([-1, 1], x.shape)
-    layers = argument.depth if kind is Kind.SHALLOW else 1
+    layers = argument.depth if kind is InputDraw.SHALLOW else 1
     return numbers * 2.0 ** (-5 - round(math.log2(argument.fan * layers) / 2))
 
 
-def _near_constants(argument: Argument, rng: np.random.Generator) -> Array:
+def _near_constants(argument: ArgumentUse, rng: np.random.Generator) -> Array:
     """Return numbers of the magnitudes of an argument, and the ends of a type of integers."""
     x = argument.x
     scale = rng.choice(np.asarray(argument.magnitudes), x.shape) * 2.0 ** rng.integers(

@@ -10,7 +10,6 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.local import LocalFuncOp
 from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.tensor import dist_type
-from collir.ir.inlining import function_without_calls
 from collir.semantics.local.executor import execute_local
 from collir.semantics.local.memory import LocalError
 from collir.semantics.reference.buffers import NUMPY, distribute
@@ -20,6 +19,7 @@ from collir.semantics.reference.meaning import meaning
 from collir.semantics.validation.inputs import KINDS, arguments_of, tensors
 from collir.semantics.validation.runs import memory_of_runs
 from collir.semantics.validation.verdict import Outcome, Verdict
+from collir.transforms.inlining import function_without_calls
 
 _RUNS = 3
 """The orders in which ranks run."""

@@ -24,15 +24,17 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import scratch_copy
-from collir.ir.instantiation import fix_parameters
-from collir.ir.iterations import SlicedCarry, in_parts, returning, sliced_carry, tidy
-from collir.ir.joining import in_one_form, join_loops
-from collir.ir.loops import as_function, repeats_in, unroll, unroll_all
+from collir.ir.loops import repeats_in
 from collir.ir.parameters import parameters_of
 from collir.layout import DistType
 from collir.semantics.validation.proof import mean_the_same, proven
 from collir.semantics.validation.underflow import excess_loss
 from collir.semantics.validation.verdict import Outcome, Verdict
+from collir.transforms.instantiation import fix_parameters
+from collir.transforms.loops.bodies import as_function
+from collir.transforms.loops.iterations import SlicedCarry, in_parts, returning, sliced_carry, tidy
+from collir.transforms.loops.joining import in_one_form, join_loops
+from collir.transforms.loops.unrolling import unroll, unroll_all
 
 MOST_STEPS = 2000
 """The most steps of a function, those of all iterations counted, that are proven one by one."""

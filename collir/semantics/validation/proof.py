@@ -30,9 +30,13 @@ from collir.semantics.symbolic.expressions import (
 )
 from collir.semantics.symbolic.indices import constant
 from collir.semantics.symbolic.naming import forget_numbers
-from collir.semantics.symbolic.provenance import Difference, expressions_equal, first_difference
+from collir.semantics.symbolic.provenance import (
+    ProvenDifference,
+    expressions_equal,
+    first_difference,
+)
 from collir.semantics.symbolic.uneven import (
-    Pieces,
+    UnevenBuffers,
     coordinates_in,
     execution_on,
     logical_values,
@@ -40,10 +44,10 @@ from collir.semantics.symbolic.uneven import (
 )
 from collir.semantics.symbolic.values import (
     Casts,
-    Computation,
     Computations,
     ImpossibleError,
-    Value,
+    SymbolicValue,
+    UnknownComputation,
     comparable,
     coordinate_variable,
     position_variable,
@@ -110,7 +114,7 @@ def _mean_the_same(before: FuncOp, after: FuncOp, computations: Computations) ->
     mesh = mesh_of(before)
     forget_interval_variables()
     forget_numbers()
-    sides: list[list[tuple[Value, ...]]] = []
+    sides: list[list[tuple[SymbolicValue, ...]]] = []
     try:
         for function in (before, after):
             run = execution_on(mesh, computations)
@@ -126,7 +130,7 @@ def _mean_the_same(before: FuncOp, after: FuncOp, computations: Computations) ->
 
 
 def _equal_or_unknown(
-    before: FuncOp, sides: Sequence[Sequence[Pieces]], reason: str
+    before: FuncOp, sides: Sequence[Sequence[UnevenBuffers]], reason: str
 ) -> Verdict | None:
     """Return the first result that is not proven to be equal, with a reason; None if all are."""
     mesh = mesh_of(before)
@@ -140,7 +144,7 @@ def _equal_or_unknown(
     return None
 
 
-def _is_proven_equal(mesh: Mesh, x: DistType, old: Value, new: Value) -> bool:
+def _is_proven_equal(mesh: Mesh, x: DistType, old: SymbolicValue, new: SymbolicValue) -> bool:
     same = (old.shape, old.place) == (new.shape, new.place)
     a, b = (logical_value(mesh, x, value) for value in (old, new))
     tolerance = tolerance_of(x)
@@ -154,7 +158,7 @@ def _impossible(error: ImpossibleError) -> str:
 
 
 def _results_compared(
-    before: FuncOp, after: FuncOp, sides: Sequence[Sequence[Pieces]]
+    before: FuncOp, after: FuncOp, sides: Sequence[Sequence[UnevenBuffers]]
 ) -> Verdict | None:
     """Return the first proven difference, else the first unknown result; None if all are equal."""
     erased = _Erased(before, after)
@@ -176,14 +180,14 @@ class _Erased:
         self.computations = Computations()
 
     @cached_property
-    def results(self) -> list[list[Pieces]]:
+    def results(self) -> list[list[UnevenBuffers]]:
         """The results of both functions."""
         functions = (self.before, self.after)
         return [results_by_class(f, self.computations, Casts.ERASED) for f in functions]
 
 
 def _result_compared(
-    erased: _Erased, index: int, x: DistType, pair: tuple[Pieces, Pieces]
+    erased: _Erased, index: int, x: DistType, pair: tuple[UnevenBuffers, UnevenBuffers]
 ) -> Verdict | None:
     """Return the verdict on one result; None if it is equal on all classes of devices."""
     mesh = mesh_of(erased.before)
@@ -219,7 +223,7 @@ def _result_compared(
     return unknown
 
 
-def _doubtful(difference: Difference, computations: Computations) -> bool:
+def _doubtful(difference: ProvenDifference, computations: Computations) -> bool:
     """Return whether a difference is between computations that may be equal after all."""
     atoms = [difference.atom, difference.more.atom if difference.more else None]
     for number in [atom.number for atom in atoms if isinstance(atom, Opaque)]:
@@ -231,7 +235,7 @@ def _doubtful(difference: Difference, computations: Computations) -> bool:
     return False
 
 
-def _differ(a: Computation, b: Computation) -> bool:
+def _differ(a: UnknownComputation, b: UnknownComputation) -> bool:
     """Return whether some operand of two computations is proven to differ."""
     for x, y in zip(a.operands, b.operands, strict=True):
         free = sorted(x.expr.free | y.expr.free, key=str)
@@ -249,7 +253,7 @@ def tolerance_of(x: DistType) -> Fraction:
     return min(4 * Fraction(x.dtype.epsilon or 0), _FACTOR_TOLERANCE)
 
 
-def logical_value(mesh: Mesh, x: DistType, value: Value) -> Expr:
+def logical_value(mesh: Mesh, x: DistType, value: SymbolicValue) -> Expr:
     """Return the logical value of a result: reduced if partial.
 
     Over axes with weights it was reduced before (``logical_values``).
@@ -262,8 +266,8 @@ def logical_value(mesh: Mesh, x: DistType, value: Value) -> Expr:
     return expr
 
 
-def _held(mesh: Mesh, old: Value, new: Value) -> str:
-    def text(x: Value) -> str:
+def _held(mesh: Mesh, old: SymbolicValue, new: SymbolicValue) -> str:
+    def text(x: SymbolicValue) -> str:
         by_coordinate: dict[int, list[str]] = {}
         for axis, coordinate in x.place:
             by_coordinate.setdefault(coordinate, []).append(axis)

@@ -33,7 +33,7 @@ _MOST_NAMED = 6
 
 
 @dataclass(frozen=True)
-class Trial:
+class EqualRun:
     """A run on which two functions were equal.
 
     Attributes:
@@ -81,7 +81,7 @@ class Response:
         return f"a change of 1 % in {some} would have shown"
 
     @staticmethod
-    def of(function: FuncOp, trials: Sequence[Trial]) -> "Response":
+    def of(function: FuncOp, trials: Sequence[EqualRun]) -> "Response":
         """Return the response of a function in some runs."""
         _, alone = meaning(function)
         last = alone.body.block.last_op
@@ -91,7 +91,7 @@ class Response:
             return _response(alone, live, trials)
 
 
-def _response(alone: FuncOp, live: Sequence[DistOp], trials: Sequence[Trial]) -> Response:
+def _response(alone: FuncOp, live: Sequence[DistOp], trials: Sequence[EqualRun]) -> Response:
     """Return the response of a function on one device to changes of some operations."""
     rng = np.random.default_rng(0)
     order: list[DistOp] = [live[int(n)] for n in rng.permutation(len(live))]
@@ -163,7 +163,7 @@ class _Run:
         changed: the operation whose results are changed, if any.
     """
 
-    def __init__(self, function: FuncOp, trial: Trial):
+    def __init__(self, function: FuncOp, trial: EqualRun):
         self.block = function.body.block
         self.steps = 0
         self.changed: DistOp | None = None

@@ -21,8 +21,8 @@ from collir.semantics.reference.double import in_widest
 from collir.semantics.reference.executor import Change, execute, memory_needed
 from collir.semantics.reference.meaning import meaning
 from collir.semantics.reference.rounding import Rounding, factors_of
-from collir.semantics.validation.inputs import KINDS, MODERATE, Kind, arguments_of, tensors
-from collir.semantics.validation.response import Response, Trial
+from collir.semantics.validation.inputs import KINDS, MODERATE, InputDraw, arguments_of, tensors
+from collir.semantics.validation.response import EqualRun, Response
 
 _ENOUGH = 2**22
 """The number of elements, of all values in all runs, above which only two runs are made."""
@@ -72,7 +72,7 @@ def run_both(before: FuncOp, after: FuncOp, types: Sequence[DistType], seed: int
     elements = sum(memory_needed(function, _WIDE) for function in functions) // _WIDE
     runs = min(len(KINDS), max(2, _ENOUGH // (elements + 1)))
     one, other = map(factors_of, functions)
-    trials: list[Trial] = []
+    trials: list[EqualRun] = []
     for number, kind in enumerate(KINDS[:runs]):
         rng = np.random.default_rng([seed, number])
         inputs = tensors(kind, arguments, rng)
@@ -84,8 +84,8 @@ def run_both(before: FuncOp, after: FuncOp, types: Sequence[DistType], seed: int
         compared = _compared(functions, types, buffers, changes, kind)
         if isinstance(compared, ComparedRuns):
             return compared
-        trials.append(Trial(inputs, compared))
-        if kind is Kind.UNIT and (overflow := _overflow((before, after), types, inputs, seed)):
+        trials.append(EqualRun(inputs, compared))
+        if kind is InputDraw.UNIT and (overflow := _overflow((before, after), types, inputs, seed)):
             return overflow
     return ComparedRuns(runs=runs, response=Response.of(functions[1], trials))
 
@@ -95,7 +95,7 @@ def _compared(
     types: Sequence[DistType],
     inputs: Sequence[Buffers],
     changes: Sequence[Change | None],
-    kind: Kind,
+    kind: InputDraw,
 ) -> ComparedRuns | list[Array]:
     """Return the difference of two functions on some inputs; or if there is none, how far rounding
     may move the elements of each result."""

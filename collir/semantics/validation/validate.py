@@ -23,8 +23,6 @@ from collir.ir.auto import is_auto, take_layouts
 from collir.ir.calls import called_names
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import copied_beside, functions_of
-from collir.ir.inlining import function_without_calls
-from collir.ir.unstaging import UnstagedError, without_stages
 from collir.layout import Mesh
 from collir.semantics.validation.local import compare_local
 from collir.semantics.validation.loops import decided
@@ -33,6 +31,8 @@ from collir.semantics.validation.runs import memory_of_runs, run_both
 from collir.semantics.validation.same_mesh import moved_to_mesh, refined
 from collir.semantics.validation.verdict import How, Outcome, Verdict
 from collir.syntax.parsing import no_gc
+from collir.transforms.inlining import function_without_calls
+from collir.transforms.stages.unstaging import UnstagedError, without_stages
 
 
 @dataclass(frozen=True)

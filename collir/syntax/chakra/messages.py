@@ -55,7 +55,7 @@ Value = Scalar | tuple[Scalar, ...]
 
 
 @dataclass(frozen=True)
-class Node:
+class ChakraNode:
     """A node of the trace of a rank.
 
     Attributes:
@@ -174,7 +174,7 @@ def written_attribute(name: str, value: Value) -> bytes:
     return head + wire.field(number + 1, inside)
 
 
-def written_node(node: Node) -> bytes:
+def written_node(node: ChakraNode) -> bytes:
     """Return a node as a message, without the fields that have their default."""
     made = [wire.field(1, node.id)] if node.id else []
     made += [wire.field(2, node.name)] if node.name else []
@@ -186,7 +186,7 @@ def written_node(node: Node) -> bytes:
     return b"".join(made)
 
 
-def written_trace(nodes: Iterable[Node]) -> Iterator[bytes]:
+def written_trace(nodes: Iterable[ChakraNode]) -> Iterator[bytes]:
     """Yield the bytes of a trace: its metadata, and its nodes."""
     for message in (wire.field(1, VERSION), *map(written_node, nodes)):
         yield wire.varint(len(message)) + message
@@ -251,7 +251,7 @@ _NUMBERS = {1: "id", 3: "type", 6: "start", 7: "duration"}
 _LISTS = {4: "control", 5: "data"}
 
 
-def read_node(data: bytes) -> Node:
+def read_node(data: bytes) -> ChakraNode:
     """Return a node.
 
     Raises:
@@ -283,7 +283,7 @@ def read_node(data: bytes) -> Node:
     if kind not in set(NodeType):
         raise WireError(f"there is no node of type {kind}")
     control, needed = (tuple(lists[key]) for key in ("control", "data"))
-    return Node(
+    return ChakraNode(
         numbers["id"],
         name,
         NodeType(kind),

@@ -19,7 +19,7 @@ from collir.machine import Machine
 from collir.synthesis.p2.dsl import Instruction, Program
 from collir.synthesis.p2.enumerate import RuleReading, known_programs
 from collir.synthesis.p2.lower import Numbering, ReducedFactors
-from collir.synthesis.programs.steps import Candidate, Step
+from collir.synthesis.programs.steps import CollectiveStep, StepSequence
 from collir.synthesis.searching import INTERRUPTED, TIME
 
 
@@ -28,14 +28,14 @@ def p2_candidates(
     model: CostModel,
     size: int = 5,
     reading: RuleReading = RuleReading.MASTER_ALL_REDUCE,
-) -> list[Candidate]:
+) -> list[StepSequence]:
     """Return all programs of P² up to a size, cheapest first; see ``p2_candidates_within``."""
     return p2_candidates_within(collective, model, size, reading, None)[0]
 
 
 def p2_candidates_within(
     collective: Collective, model: CostModel, size: int, reading: RuleReading, seconds: float | None
-) -> tuple[list[Candidate], str]:
+) -> tuple[list[StepSequence], str]:
     """Return all programs of P² up to a size, cheapest first; the shorter of equal ones first.
 
     Programs without a cost under the model are left out.
@@ -51,7 +51,7 @@ def p2_candidates_within(
     mesh = collective.mesh
     axes = mesh.ordered(collective.axes)
     reduction = ReducedFactors.of_mesh(mesh, axes, Numbering.HARDWARE)
-    candidates: list[Candidate] = []
+    candidates: list[StepSequence] = []
     steps = _StepCosts(reduction, collective, model)
     ended = ""
     until = math.inf if seconds is None else monotonic() + seconds
@@ -62,8 +62,8 @@ def p2_candidates_within(
                 break
             with suppress(CostError):
                 costs = tuple(steps.costs(program))
-                kinds = tuple(Step(c.collective.kind, c.collective.axes) for c in costs)
-                candidates.append(Candidate(mesh, kinds, costs))
+                kinds = tuple(CollectiveStep(c.collective.kind, c.collective.axes) for c in costs)
+                candidates.append(StepSequence(mesh, kinds, costs))
     except TimeoutError:
         ended = TIME
     except KeyboardInterrupt:

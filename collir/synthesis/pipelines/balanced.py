@@ -13,18 +13,20 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.pipelines import pipelines_in
 from collir.ir.remarks import remark
-from collir.ir.staging.layers import chunk_layers, layer_count, near_equal
-from collir.ir.staging.outlining import Axis
-from collir.ir.staging.staged import Plan, microbatch_loop, stage
 from collir.syntax.units import seconds_text
 from collir.synthesis.pipelines.balance import Balance, PlaceWork, balanced, limited, works_of
 from collir.synthesis.pipelines.measured import decompose_placeholders
+from collir.transforms.stages.layers import chunk_layers, layer_count, near_equal
+from collir.transforms.stages.outlining import PipelineAxis
+from collir.transforms.stages.staged import StagePlan, microbatch_loop, stage
 
 MOST_ROUNDS = 8
 """The number of simulations in search of layers that fit into memory."""
 
 
-def balanced_plan(function: FuncOp, axis: Axis, plan: Plan, model: CostModel) -> Plan:
+def balanced_plan(
+    function: FuncOp, axis: PipelineAxis, plan: StagePlan, model: CostModel
+) -> StagePlan:
     """Return a plan with the layers of each chunk, and remark them.
 
     The longest place is not all that counts where sends take long: of the numbers that were
@@ -80,7 +82,7 @@ def _listed(layers: Sequence[int], comma: str = ", ") -> str:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SimulatedPipeline:
     """A simulated pipeline.
 
     Attributes:
@@ -105,22 +107,22 @@ class Trials:
         known: the trials, by the layers of places.
     """
 
-    def __init__(self, function: FuncOp, axis: Axis, plan: Plan, model: CostModel):
+    def __init__(self, function: FuncOp, axis: PipelineAxis, plan: StagePlan, model: CostModel):
         self.function, self.axis, self.plan, self.model = function, axis, plan, model
         loop = microbatch_loop(function)
         assert loop is not None
         self.count, self.rows = layer_count(loop), len(plan.places) // axis.size
         device = axis.mesh.machine.slowest
         self.memory = device.memory if device and device.memory is not None else math.inf
-        self.known: dict[tuple[int, ...], Trial] = {}
+        self.known: dict[tuple[int, ...], SimulatedPipeline] = {}
 
-    def trial(self, balance: Balance) -> Trial:
+    def trial(self, balance: Balance) -> SimulatedPipeline:
         """Return the simulation of a copy of the function."""
         if balance.totals not in self.known:
             self.known[balance.totals] = self._simulated(balance)
         return self.known[balance.totals]
 
-    def fits(self, trial: Trial) -> bool:
+    def fits(self, trial: SimulatedPipeline) -> bool:
         """Return whether all places have the memory that a trial needs."""
         return max(trial.peaks) <= self.memory
 
@@ -129,7 +131,7 @@ class Trials:
         peaks = {totals: trial.peaks for totals, trial in self.known.items()}
         return limited(next(iter(self.known.values())).works, self.memory, peaks)
 
-    def _simulated(self, balance: Balance) -> Trial:
+    def _simulated(self, balance: Balance) -> SimulatedPipeline:
         copy, name = module_of(self.function).clone(), self.function.sym_name.data
         [own] = [f for f in functions_of(copy) if f.sym_name.data == name]
         layers = chunk_layers(self.plan.places, balance.totals, balance.units)
@@ -140,4 +142,4 @@ class Trials:
             [loop] = pipelines_in(staged)
             simulation = simulate_function(staged, self.model)
             works, peaks = works_of(loop, simulation, layers)
-        return Trial(layers, works, peaks, simulation.time)
+        return SimulatedPipeline(layers, works, peaks, simulation.time)

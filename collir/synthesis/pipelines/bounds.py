@@ -15,7 +15,7 @@ from typing import NamedTuple
 from collir.synthesis.pipelines.work import PipelineWork
 
 
-class Bounds:
+class WorkBounds:
     """The lower bounds of a work, for numbers of microbatches that have run each part."""
 
     def __init__(self, work: PipelineWork):

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from collir.layout.pipelines.rules import RULES, ScheduleRule
 from collir.layout.pipelines.schedule import Schedule, problems
 from collir.layout.pipelines.tasks import Task
-from collir.synthesis.pipelines.work import PipelineWork, Tables
+from collir.synthesis.pipelines.work import PipelineWork, WorkTables
 
 
-class Candidate(NamedTuple):
+class ScheduleCandidate(NamedTuple):
     """A schedule that fits the memory.
 
     Attributes:
@@ -23,16 +23,16 @@ class Candidate(NamedTuple):
     time: float
 
 
-def candidates(work: PipelineWork) -> Iterator[Candidate]:
+def candidates(work: PipelineWork) -> Iterator[ScheduleCandidate]:
     """Yield the schedules of the named rules, and those by priorities, that fit the memory."""
     for rule in RULES.values():
         if (schedule := rule_schedule(work, rule)) is not None:
             run = work.run(schedule)
             if work.fits(run):
-                yield Candidate(rule.name, schedule, run.time)
+                yield ScheduleCandidate(rule.name, schedule, run.time)
     for name, priority in PRIORITIES.items():
         if (schedule := priority_schedule(work, priority)) is not None:
-            yield Candidate(name, schedule, work.run(schedule).time)
+            yield ScheduleCandidate(name, schedule, work.run(schedule).time)
 
 
 def rule_schedule(work: PipelineWork, rule: ScheduleRule) -> Schedule | None:
@@ -51,14 +51,14 @@ def rule_schedule(work: PipelineWork, rule: ScheduleRule) -> Schedule | None:
     return None if problems(schedule, work.graph) else schedule
 
 
-Priority = Callable[[Tables, int, int], tuple[float, ...]]
+Priority = Callable[[WorkTables, int, int], tuple[float, ...]]
 """A function from the number of a part and a microbatch to their rank; the lowest starts first."""
 
 
 def _by_kind(kinds: str) -> Priority:
     """Return the priority of kinds in an order, of early microbatches, and of late chunks."""
 
-    def priority(tables: Tables, part: int, microbatch: int) -> tuple[float, ...]:
+    def priority(tables: WorkTables, part: int, microbatch: int) -> tuple[float, ...]:
         kind, chunk = tables.parts[part]
         return kinds.index(kind), microbatch, -chunk if kind == "F" else chunk
 

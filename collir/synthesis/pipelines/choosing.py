@@ -25,9 +25,6 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.pipelines import pipelines_in
 from collir.ir.remarks import listening
-from collir.ir.rotation import as_run
-from collir.ir.staging.outlining import Axis
-from collir.ir.staging.staged import Plan, stage
 from collir.layout.pipelines.rules import RULES
 from collir.layout.pipelines.schedule import Schedule
 from collir.layout.pipelines.text import schedule_text
@@ -44,6 +41,9 @@ from collir.synthesis.pipelines.measured import (
 from collir.synthesis.pipelines.optimal import NoScheduleError, best_schedule
 from collir.synthesis.pipelines.problem import SLACK, SchedulingProblem
 from collir.synthesis.searching import TIME, gap_of
+from collir.transforms.as_run import as_run
+from collir.transforms.stages.outlining import PipelineAxis
+from collir.transforms.stages.staged import StagePlan, stage
 
 _ROUNDS = 4
 """How often schedules are made for the delays of sends in the best simulation, at most."""
@@ -53,7 +53,7 @@ _TRIALS = 200
 
 
 @dataclass(frozen=True)
-class Choice:
+class PlanChoice:
     """A plan with the fastest schedule that was found.
 
     Attributes:
@@ -66,7 +66,7 @@ class Choice:
         remarks: what is to be said about the plan.
     """
 
-    plan: Plan
+    plan: StagePlan
     origin: str
     time: float
     bound: float
@@ -87,12 +87,12 @@ class Choice:
 
 def best_choice(
     function: FuncOp,
-    axis: Axis,
-    plans: Sequence[Plan],
+    axis: PipelineAxis,
+    plans: Sequence[StagePlan],
     model: CostModel,
     seconds: float | None = None,
-    laid_out: Callable[[Plan], Plan] = lambda plan: plan,
-) -> Choice:
+    laid_out: Callable[[StagePlan], StagePlan] = lambda plan: plan,
+) -> PlanChoice:
     """Return the plan and the schedule with which the simulation of a function is fastest.
 
     Args:
@@ -126,7 +126,7 @@ def best_choice(
     best.improve(until)
     bound = min(best.time, *(trial.bound for trial in trials))
     limited = any(trial.is_limited for trial in trials)
-    return Choice(best.chosen, best.origin, best.time, bound, ended, limited, best.remarks)
+    return PlanChoice(best.chosen, best.origin, best.time, bound, ended, limited, best.remarks)
 
 
 def _least(trials: Sequence["_Trials"]) -> float:
@@ -147,10 +147,10 @@ class _Trials:
     def __init__(
         self,
         function: FuncOp,
-        axis: Axis,
-        plan: Plan,
+        axis: PipelineAxis,
+        plan: StagePlan,
         model: CostModel,
-        laid_out: Callable[[Plan], Plan],
+        laid_out: Callable[[StagePlan], StagePlan],
     ):
         self.remarks: list[Diagnostic] = []
         with listening(self.remarks.append):
@@ -177,7 +177,7 @@ class _Trials:
         self.seen: set[Schedule] = set()
 
     @property
-    def chosen(self) -> Plan:
+    def chosen(self) -> StagePlan:
         """The plan with the fastest schedule."""
         assert self.best is not None
         return replace(self.plan, schedule=self.origin or schedule_text(self.best))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.model import CostModel
-from collir.cost.programs.pipelines import Kept
+from collir.cost.programs.pipelines import KeptActivations
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.dialects.nested import CallOp, RepeatOp
@@ -34,7 +34,7 @@ _INSTANT = 1e-15
 """The seconds of a task for which no rate of the device is known, as each has to take some."""
 
 
-class Way(NamedTuple):
+class ResultTransfer(NamedTuple):
     """How the result of a task of a microbatch comes to the devices that run another.
 
     Attributes:
@@ -46,14 +46,16 @@ class Way(NamedTuple):
     sends: tuple[int, ...]
 
 
-def ways_of(graph: TaskGraph, simulation: Simulation) -> dict[tuple[Part, Part], list[Way]]:
+def ways_of(
+    graph: TaskGraph, simulation: Simulation
+) -> dict[tuple[Part, Part], list[ResultTransfer]]:
     """Return the ways between the tasks of a simulated pipeline, of all microbatches."""
     program = simulation.program
     numbers: dict[tuple[Part, int], list[int]] = defaultdict(list)
     for number, step in enumerate(program):
         if step.pipelined is not None:
             numbers[part_of_text(step.kind), step.iterations[-1]].append(number)
-    ways: dict[tuple[Part, Part], list[Way]] = defaultdict(list)
+    ways: dict[tuple[Part, Part], list[ResultTransfer]] = defaultdict(list)
     for (part, microbatch), users in numbers.items():
         for source in graph.needs.get(part, ()):
             own = numbers[source, microbatch]
@@ -64,7 +66,7 @@ def ways_of(graph: TaskGraph, simulation: Simulation) -> dict[tuple[Part, Part],
                     if _is_send(program[n]) and not set(program[n].task.after).isdisjoint(own)
                 )
                 if sends:
-                    ways[source, part].append(Way(own[0], sends))
+                    ways[source, part].append(ResultTransfer(own[0], sends))
     return ways
 
 
@@ -202,9 +204,9 @@ def shortage(work: PipelineWork) -> str:
     )
 
 
-def _kept(pipeline: Pipeline, mesh: Mesh) -> Mapping[int, Kept]:
+def _kept(pipeline: Pipeline, mesh: Mesh) -> Mapping[int, KeptActivations]:
     """Return the bytes that each chunk keeps of a microbatch until B, and from then until W."""
-    kept: dict[int, Kept] = {}
+    kept: dict[int, KeptActivations] = {}
     for kind, chunk in pipeline.tasks:
         if kind == "F":
             backward = pipeline.tasks.get(("B", chunk))
@@ -213,7 +215,7 @@ def _kept(pipeline: Pipeline, mesh: Mesh) -> Mapping[int, Kept]:
             until = _bytes(forward, (backward, weights), mesh)
             later = _bytes(forward, (weights,), mesh)
             later += _bytes(backward, (weights,), mesh) if backward else 0.0
-            kept[chunk] = Kept(until, later)
+            kept[chunk] = KeptActivations(until, later)
     return kept
 
 

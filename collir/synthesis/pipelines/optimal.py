@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from collir.layout.pipelines.schedule import Schedule
-from collir.synthesis.pipelines.candidates import Candidate, candidates
+from collir.synthesis.pipelines.candidates import ScheduleCandidate, candidates
 from collir.synthesis.pipelines.improve import improved_schedule
 from collir.synthesis.pipelines.problem import SLACK, SchedulingProblem, schedule_of
 from collir.synthesis.pipelines.work import PipelineWork
@@ -67,13 +67,13 @@ class NoScheduleError(Exception):
         self.proven = proven
 
 
-def best_candidate(work: PipelineWork) -> Candidate | None:
+def best_candidate(work: PipelineWork) -> ScheduleCandidate | None:
     """Return the fastest schedule of a rule that fits; of several the one that keeps the least."""
     known = list(candidates(work))
     least = min((candidate.time for candidate in known), default=0.0)
     fastest = [candidate for candidate in known if candidate.time <= least * (1 + SLACK)]
 
-    def total(candidate: Candidate) -> float:
+    def total(candidate: ScheduleCandidate) -> float:
         run = work.run(candidate.schedule)
         return sum(run.peak(place, work.kept) for place in range(work.places))
 
@@ -110,7 +110,7 @@ def best_schedule(work: PipelineWork, seconds: float | None = None) -> BestSched
     reason = outcome.statistics.reason
     if outcome.best is not None:
         schedule = schedule_of(work, outcome.best.node)
-        first = Candidate("search", schedule, work.run(schedule).time)
+        first = ScheduleCandidate("search", schedule, work.run(schedule).time)
     if not reason:
         lower = math.inf
     elif outcome.bound is not None:
@@ -119,18 +119,20 @@ def best_schedule(work: PipelineWork, seconds: float | None = None) -> BestSched
 
 
 def _improved(
-    work: PipelineWork, first: Candidate, enough: float, seconds: float
-) -> tuple[Candidate, bool]:
+    work: PipelineWork, first: ScheduleCandidate, enough: float, seconds: float
+) -> tuple[ScheduleCandidate, bool]:
     """Return a candidate improved by exchanges, and whether the user interrupted them."""
     trials = min(MOST_TRIALS, MOST_STARTS // (len(work.graph.places) * work.microbatches))
     schedule, stopped = improved_schedule(work, first.schedule, trials, enough, seconds)
     time = work.run(schedule).time
     if time < first.time * (1 - SLACK):
-        first = Candidate("exchanges", schedule, time)
+        first = ScheduleCandidate("exchanges", schedule, time)
     return first, stopped
 
 
-def _so_far(first: Candidate | None, lower: float, reason: str, nodes: int = 0) -> BestSchedule:
+def _so_far(
+    first: ScheduleCandidate | None, lower: float, reason: str, nodes: int = 0
+) -> BestSchedule:
     if first is None:
         raise NoScheduleError(proven=not reason)
     bound = min(first.time, lower)

@@ -9,11 +9,11 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.ir.staging.outlining import Axis
-from collir.ir.staging.staged import Plan
 from collir.layout.pipelines.rules import RULES, ScheduleRule
 from collir.layout.pipelines.schedule import Schedule, counted
 from collir.layout.pipelines.text import listed_schedule, schedule_text
+from collir.transforms.stages.outlining import PipelineAxis
+from collir.transforms.stages.staged import StagePlan
 
 OPTIMAL = "optimal"
 """The word for a schedule that is searched for."""
@@ -59,7 +59,7 @@ def layers_wanted(words: Sequence[int | str]) -> tuple[int, ...] | None:
     return tuple(map(int, numbers))
 
 
-def axis_of(function: FuncOp, name: str) -> Axis:
+def axis_of(function: FuncOp, name: str) -> PipelineAxis:
     """Return the axis of a pipeline.
 
     Raises:
@@ -76,10 +76,10 @@ def axis_of(function: FuncOp, name: str) -> Axis:
             else f"axis '{name}' of mesh @{mesh.name} has size 1, and a pipeline has several places"
         )
         raise DiagnosticError.at(function, problem)
-    return Axis(mesh, subs)
+    return PipelineAxis(mesh, subs)
 
 
-def plan_of(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
+def plan_of(wanted: Wanted, loop: RepeatOp, axis: PipelineAxis) -> StagePlan:
     """Return how a step is cut whose loop over microbatches is given.
 
     Raises:
@@ -91,22 +91,22 @@ def plan_of(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
     return _from_file(wanted, loop, axis)
 
 
-def optimal_plans(wanted: Wanted, loop: RepeatOp, axis: Axis) -> list[Plan]:
+def optimal_plans(wanted: Wanted, loop: RepeatOp, axis: PipelineAxis) -> list[StagePlan]:
     """Return the ways to cut a step among which the best schedule is looked for, each once and with
     a first schedule: those of all rules that fit, and as many rounds of chunks as are wanted. Where
     layers are given, they have as many chunks."""
     size, count, layers = axis.size, loop.times, wanted.layers or None
-    plans: list[Plan] = []
+    plans: list[StagePlan] = []
     for rule in RULES.values():
         chunks = wanted.chunks or rule.chunks or 2
         for splits in (True,) if wanted.split else rule.splits:
             if not rule.problems(size, count, chunks, splits):
                 places = rule.chunk_places(size, chunks)
-                plans.append(Plan(rule.name, places, splits, layers, rule.directions))
+                plans.append(StagePlan(rule.name, places, splits, layers, rule.directions))
     places = tuple(range(size)) * (wanted.chunks or 1)
     for splits in (True,) if wanted.split else (True, False):
-        plans.append(Plan(_all_forward(places, count, splits), places, splits, layers))
-    different: dict[object, Plan] = {}
+        plans.append(StagePlan(_all_forward(places, count, splits), places, splits, layers))
+    different: dict[object, StagePlan] = {}
     for plan in plans:
         different.setdefault((plan.places, plan.splits, plan.directions), plan)
     fitting = [plan for plan in different.values() if layers and len(plan.homes) == len(layers)]
@@ -131,17 +131,17 @@ def _all_forward(chunk_places: Sequence[int], microbatches: int, splits: bool) -
     return "; ".join(rows)
 
 
-def _by_rule(rule: ScheduleRule, wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
+def _by_rule(rule: ScheduleRule, wanted: Wanted, loop: RepeatOp, axis: PipelineAxis) -> StagePlan:
     chunks = wanted.chunks or None
     splits = True if wanted.split else None
     if problems := rule.problems(axis.size, loop.times, chunks, splits):
         raise DiagnosticError.at(loop, problems[0])
     places = rule.chunk_places(axis.size, chunks)
     own = rule.splits[0] if splits is None else splits
-    return Plan(rule.name, places, own, wanted.layers or None, rule.directions)
+    return StagePlan(rule.name, places, own, wanted.layers or None, rule.directions)
 
 
-def _from_file(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
+def _from_file(wanted: Wanted, loop: RepeatOp, axis: PipelineAxis) -> StagePlan:
     path = Path(wanted.schedule)
     try:
         text = path.read_text(encoding="utf-8")
@@ -165,7 +165,9 @@ def _from_file(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
         raise DiagnosticError.at(loop, f"{path} {problem}")
     at = _chunk_places(schedule)
     places = [at[chunk] for chunk in sorted(at)]
-    return Plan(schedule_text(schedule), places, schedule.splits_backward, wanted.layers or None)
+    return StagePlan(
+        schedule_text(schedule), places, schedule.splits_backward, wanted.layers or None
+    )
 
 
 def _problem(schedule: Schedule, wanted: Wanted, size: int) -> str:

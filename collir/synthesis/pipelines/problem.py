@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from collir.layout.pipelines.schedule import Schedule
 from collir.layout.pipelines.tasks import Task
 from collir.search import Problem
-from collir.synthesis.pipelines.bounds import Bounds
+from collir.synthesis.pipelines.bounds import WorkBounds
 from collir.synthesis.pipelines.work import PipelineWork
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ SLACK = 1e-9
 """Relative difference of times below which a schedule does not count as better."""
 
 
-class State(NamedTuple):
+class StartedTasks(NamedTuple):
     """The tasks that have started.
 
     Attributes:
@@ -60,7 +60,7 @@ class State(NamedTuple):
     ready: tuple[int, ...] = ()
 
 
-class SchedulingProblem(Problem[State]):
+class SchedulingProblem(Problem[StartedTasks]):
     """The schedules of a work; the objective is the time in seconds.
 
     Attributes:
@@ -73,16 +73,16 @@ class SchedulingProblem(Problem[State]):
     def __init__(self, work: PipelineWork, slack: float = SLACK):
         self.slack = slack
         self._work, self._tables = work, work.tables
-        self._bounds = Bounds(work)
+        self._bounds = WorkBounds(work)
         self._limits = work.limits
         self._all = work.microbatches
         self._by_kind = ["BFW".index(kind) for kind, _ in self._tables.parts]
 
-    def root(self) -> State:
+    def root(self) -> StartedTasks:
         """Return the state in which no task has started."""
         places, parts = self._work.places, len(self._tables.parts)
         return self._bounded(
-            State(
+            StartedTasks(
                 (0,) * parts,
                 ((),) * parts,
                 (0.0,) * places,
@@ -93,7 +93,7 @@ class SchedulingProblem(Problem[State]):
             )
         )
 
-    def children(self, node: State) -> list[State]:
+    def children(self, node: StartedTasks) -> list[StartedTasks]:
         """Return the states after the next decision, the best bound first, then by kind."""
         if not node.ready or node.bound == math.inf:
             return []
@@ -102,19 +102,19 @@ class SchedulingProblem(Problem[State]):
             children.append(waiting)
         return sorted(children, key=lambda child: child.bound)
 
-    def bound(self, node: State) -> float:
+    def bound(self, node: StartedTasks) -> float:
         """Return a lower bound in seconds, raised by ``slack``."""
         return node.bound * (1 + self.slack)
 
-    def objective(self, node: State) -> float | None:
+    def objective(self, node: StartedTasks) -> float | None:
         """Return the seconds of a schedule in which all tasks have started."""
         return max(node.clocks) if min(node.counts) == self._all else None
 
-    def key(self, node: State) -> Hashable:
+    def key(self, node: StartedTasks) -> Hashable:
         """Return the tasks that have started and those that were passed over."""
         return node.counts, node.passed
 
-    def cost(self, node: State) -> tuple[float, ...]:
+    def cost(self, node: StartedTasks) -> tuple[float, ...]:
         """Return the times that matter later: ends of places, deadlines, and arrivals."""
         now, clocks = node.now, node.clocks
         if now < math.inf:
@@ -128,24 +128,24 @@ class SchedulingProblem(Problem[State]):
         ]
         return (*clocks, *(-deadline for deadline in node.deadlines), *arrivals)
 
-    def show(self, node: State) -> Schedule:
+    def show(self, node: StartedTasks) -> Schedule:
         """Return the schedule."""
         return schedule_of(self._work, node)
 
     # --- decisions --------------------------------------------------------------------------
 
-    def _has_room(self, node: State, part: int, place: int) -> bool:
+    def _has_room(self, node: StartedTasks, part: int, place: int) -> bool:
         tables = self._tables
         kept = tables.acquired[part] - min(0.0, tables.released[part])
         return not kept or node.held[place] + kept <= self._limits[place]
 
-    def _started(self, node: State, part: int) -> State:
+    def _started(self, node: StartedTasks, part: int) -> StartedTasks:
         """Return the state after the next task of a part has started."""
         tables = self._tables
         place, end = node.place, node.now + tables.duration[part]
         change = tables.acquired[part] - tables.released[part]
         return self._bounded(
-            State(
+            StartedTasks(
                 _with(node.counts, part, node.counts[part] + 1),
                 _with(node.ends, part, (*node.ends[part], end)),
                 _with(node.clocks, place, end),
@@ -156,7 +156,7 @@ class SchedulingProblem(Problem[State]):
             )
         )
 
-    def _waiting(self, node: State) -> State | None:
+    def _waiting(self, node: StartedTasks) -> StartedTasks | None:
         """Return the state in which a place starts none of its ready tasks next; None if useless.
 
         A task that keeps nothing new could run before another one starts, if it ends by then.
@@ -180,7 +180,7 @@ class SchedulingProblem(Problem[State]):
         )
         return self._bounded(waiting)
 
-    def _bounded(self, node: State) -> State:
+    def _bounded(self, node: StartedTasks) -> StartedTasks:
         """Return a state with its bound and its next decision."""
         bounds, counts, tables = self._bounds, node.counts, self._tables
         earliest, exact = bounds.earliest(counts, node.ends, node.clocks)
@@ -214,7 +214,7 @@ class SchedulingProblem(Problem[State]):
         return node._replace(bound=best, now=now, place=decides, ready=tuple(ready))
 
 
-def schedule_of(work: PipelineWork, node: State) -> Schedule:
+def schedule_of(work: PipelineWork, node: StartedTasks) -> Schedule:
     """Return the schedule of a state in which all tasks have started."""
     tables = work.tables
     counts = [0] * len(tables.parts)

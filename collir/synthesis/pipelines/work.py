@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import TopologicalSorter
 
-from collir.cost.programs.pipelines import Kept, PipelineRun, kept_changes, run_pipeline
+from collir.cost.programs.pipelines import KeptActivations, PipelineRun, kept_changes, run_pipeline
 from collir.layout.pipelines.schedule import Schedule
 from collir.layout.pipelines.tasks import Part, TaskGraph
 
@@ -28,7 +28,7 @@ class PipelineWork:
     microbatches: int
     durations: Mapping[Part, float]
     sends: Mapping[tuple[Part, Part], float] = field(default_factory=dict[tuple[Part, Part], float])
-    kept: Mapping[int, Kept] = field(default_factory=dict[int, Kept])
+    kept: Mapping[int, KeptActivations] = field(default_factory=dict[int, KeptActivations])
     memory: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -64,13 +64,13 @@ class PipelineWork:
         return all(run.peak(place, self.kept) <= limit for place, limit in enumerate(self.limits))
 
     @cached_property
-    def tables(self) -> "Tables":
+    def tables(self) -> "WorkTables":
         """The work by numbers of parts."""
         return _tables(self)
 
 
 @dataclass(frozen=True)
-class Tables:
+class WorkTables:
     """The work of a pipeline by numbers of parts, which are in order of their dependencies.
 
     Attributes:
@@ -106,7 +106,7 @@ class Tables:
         return ends.get(last, 0.0)
 
 
-def _tables(work: PipelineWork) -> Tables:
+def _tables(work: PipelineWork) -> WorkTables:
     graph = work.graph
     order = TopologicalSorter({part: graph.needs.get(part, ()) for part in graph.places})
     parts = tuple(order.static_order())
@@ -125,7 +125,7 @@ def _tables(work: PipelineWork) -> Tables:
         tail[n] = max((send + duration[user] + tail[user] for user, send in users[n]), default=0.0)
     changes = kept_changes(graph.places.keys(), work.kept)
     longest_first = sorted(range(len(parts)), key=lambda n: -tail[n])
-    return Tables(
+    return WorkTables(
         parts,
         tuple(graph.places[part] for part in parts),
         duration,

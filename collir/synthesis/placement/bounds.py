@@ -26,7 +26,7 @@ Rows = Mapping[str, Sequence[int]]
 """The factors of every axis on the outermost levels, by the name of the axis."""
 
 
-class Extent(NamedTuple):
+class AxesExtent(NamedTuple):
     """The extent of a set of axes on the levels of a partial placement.
 
     Attributes:
@@ -72,7 +72,7 @@ class PartialPlacement:
         backwards = accumulate((level.latency for level in reversed(self.levels)), max)
         return [*backwards][::-1]
 
-    def extent(self, axes: Iterable[str]) -> Extent:
+    def extent(self, axes: Iterable[str]) -> AxesExtent:
         """Return the extent of some axes."""
         left, factors = 1, [1] * self.shared
         for axis in axes:
@@ -85,9 +85,9 @@ class PartialPlacement:
         prefixes = [*zip(known, free, strict=True)]
         least = tuple(n * (left // math.gcd(left, free[-1] // f)) for n, f in prefixes)
         most = tuple(n * math.gcd(left, f) for n, f in prefixes)
-        return Extent(known[-1] * left, tuple(factors), least, most)
+        return AxesExtent(known[-1] * left, tuple(factors), least, most)
 
-    def latency(self, extent: Extent) -> float:
+    def latency(self, extent: AxesExtent) -> float:
         """Return a lower bound on the seconds of latency until all coordinates have communicated.
 
         Reaching n children of a level, one by one or by doubling, takes at least lg n messages in

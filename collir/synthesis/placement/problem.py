@@ -19,7 +19,6 @@ from collir.cost.network.group import CostError
 from collir.cost.programs.collectives import collective_between
 from collir.cost.steps import seconds_sent
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.ir.inlining import function_without_calls
 from collir.ir.loops import steps_with_times
 from collir.ir.renaming import renamed_type
 from collir.layout import DistType, Mesh
@@ -33,6 +32,7 @@ from collir.synthesis.placement.meshes import mesh_of_matrix
 from collir.synthesis.programs.pricing import Pricing
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.states import StatePaths
+from collir.transforms.inlining import function_without_calls
 
 SLACK = 1e-8
 """Relative slack of a bound: rounding of sums of many times, and the penalty per step of the graph

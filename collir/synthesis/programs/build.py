@@ -22,13 +22,13 @@ from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import MASK, STEPS
 from collir.layout.steps import ASYNC, Argument
 from collir.layout.types import with_sizes
-from collir.synthesis.programs.steps import Pipeline, Step, scattered
+from collir.synthesis.programs.steps import ChunkPipeline, CollectiveStep, scattered
 
 Axes = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ProgramPlan:
     """A program on a value that stands for those on which it is to be built.
 
     Attributes:
@@ -109,10 +109,10 @@ class Chain:
 def planned(
     mesh: Mesh,
     source: DistType,
-    steps: Sequence[Step],
+    steps: Sequence[CollectiveStep],
     target: DistType,
-    pipeline: Pipeline | None = None,
-) -> Plan:
+    pipeline: ChunkPipeline | None = None,
+) -> ProgramPlan:
     """Return the plan that carries out steps from a layout to another.
 
     Raises:
@@ -125,7 +125,7 @@ def planned(
         with suppress(LayoutError):
             _plain(chain, steps, target, dim)
             if chain.type == target:
-                return Plan(value, tuple(chain.steps), chain.value)
+                return ProgramPlan(value, tuple(chain.steps), chain.value)
     chain = Chain(mesh, value)
     try:
         _viewed(chain, steps, target, pipeline, apart=False)
@@ -134,7 +134,7 @@ def planned(
         _viewed(chain, steps, target, pipeline, apart=True)
     if chain.type != target:
         raise LayoutError(f"the steps lead to {chain.type}, not to {target}")
-    return Plan(value, tuple(chain.steps), chain.value)
+    return ProgramPlan(value, tuple(chain.steps), chain.value)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def planned(
 
 
 def dims_of(
-    mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
+    mesh: Mesh, source: DistType, target: DistType, steps: Sequence[CollectiveStep]
 ) -> list[int | None]:
     """Return for every step the dimension that it works on.
 
@@ -162,7 +162,7 @@ def dims_of(
 
 
 def _dims_to_try(
-    mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
+    mesh: Mesh, source: DistType, target: DistType, steps: Sequence[CollectiveStep]
 ) -> list[int]:
     """Return the dimensions that divide among the sub-axes that shard on the way only.
 
@@ -176,7 +176,7 @@ def _dims_to_try(
     return [dim for dim, size in enumerate(local) if size % between == 0]
 
 
-def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) -> None:
+def _plain(chain: Chain, steps: Sequence[CollectiveStep], target: DistType, between: int) -> None:
     """Add the steps as they are; ``between`` is the dimension of axes that shard neither end."""
     for step in steps:
         arguments: dict[str, Argument] = {"axes": step.axes}
@@ -215,7 +215,11 @@ class _Part:
 
 
 def _viewed(
-    chain: Chain, steps: Sequence[Step], target: DistType, pipeline: Pipeline | None, apart: bool
+    chain: Chain,
+    steps: Sequence[CollectiveStep],
+    target: DistType,
+    pipeline: ChunkPipeline | None,
+    apart: bool,
 ) -> None:
     """Add the steps on a view of the value.
 
@@ -346,7 +350,7 @@ class _View:
         chunks = [view.chain.value for view in views]
         self.chain.then_of(chunks, "concat", dim=place)
 
-    def carry_out(self, step: Step, target: DistType) -> None:
+    def carry_out(self, step: CollectiveStep, target: DistType) -> None:
         """Add a step; sub-axes with parts of their own become one dimension for it."""
         chain = self.chain
         axes: dict[str, Argument] = {"axes": step.axes}

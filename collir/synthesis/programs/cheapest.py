@@ -11,10 +11,10 @@ from collir.cost.model import CostModel, step_cost
 from collir.layout import DistType, Mesh, rules
 from collir.layout.types import without_formulas
 from collir.synthesis.programs.layouts import LayoutPaths
-from collir.synthesis.programs.paths import Found, cheapest
+from collir.synthesis.programs.paths import CheapestPrograms, cheapest
 from collir.synthesis.programs.pipelines import chunk_counts, pipelined
 from collir.synthesis.programs.states import StatePaths, is_unordered
-from collir.synthesis.programs.steps import Candidate, Step, scattered
+from collir.synthesis.programs.steps import CollectiveStep, StepSequence, scattered
 from collir.synthesis.searching import TIME, gap_of
 
 NEGLIGIBLE = 1e-3
@@ -32,7 +32,7 @@ class Synthesis:
         gap: by how much another program may be faster, relative to the best; None: not known.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[StepSequence, ...]
     count: int | None
     least: float
     ended: str
@@ -120,7 +120,7 @@ class _UnorderedSearch:
         self.top, self.memory, self.scale, self.model = top, memory, scale, model
         self.paths = self._paths(memory, scale=scale)
         self.least = self.paths.root().bound
-        self.results: list[Found] = []
+        self.results: list[CheapestPrograms] = []
         self.cut = ""
         self._end = math.inf if seconds is None else monotonic() + seconds
 
@@ -133,7 +133,7 @@ class _UnorderedSearch:
             self.cut = TIME
         return bool(self.cut)
 
-    def programs(self) -> list[Candidate]:
+    def programs(self) -> list[StepSequence]:
         """Return the cheapest programs on the whole value, best first.
 
         Where the value must be padded so that it divides among all sub-axes that may shard it,
@@ -147,7 +147,7 @@ class _UnorderedSearch:
             paths = self._paths(self.memory, frozenset(axes), self.scale)
             self.results.append(cheapest(paths, self.top, self._seconds_left()))
             self.least = min(self.least, paths.root().bound)
-        by_steps: dict[tuple[Step, ...], Candidate] = {}
+        by_steps: dict[tuple[CollectiveStep, ...], StepSequence] = {}
         for candidate in (c for found in self.results for c in found.candidates):
             known = by_steps.get(candidate.steps)
             if known is None or candidate.time < known.time:
@@ -157,9 +157,9 @@ class _UnorderedSearch:
             listed = [_padded(self.paths, candidate, self.model) for candidate in listed]
         return sorted(listed, key=order)
 
-    def programs_in_chunks(self, most: int) -> list[Candidate]:
+    def programs_in_chunks(self, most: int) -> list[StepSequence]:
         """Return the cheapest programs on up to so many chunks, best first."""
-        in_chunks: list[Candidate] = []
+        in_chunks: list[StepSequence] = []
         counts = chunk_counts(most, self.paths.most_chunks())
         if counts:
             busy = self.paths.busy_left()[self.paths.start()]
@@ -175,10 +175,10 @@ class _UnorderedSearch:
 
 
 def _synthesis(
-    listed: Sequence[Candidate],
+    listed: Sequence[StepSequence],
     count: int | None,
     least: float,
-    searches: Sequence[Found],
+    searches: Sequence[CheapestPrograms],
     cut: str = "",
 ) -> Synthesis:
     """Return the outcome of searches; ``cut`` says why others were left out."""
@@ -189,7 +189,7 @@ def _synthesis(
     return Synthesis(tuple(listed), count, least, ended, gap)
 
 
-def _padded(paths: StatePaths, candidate: Candidate, model: CostModel) -> Candidate:
+def _padded(paths: StatePaths, candidate: StepSequence, model: CostModel) -> StepSequence:
     """Return a program costed with the padding for the sub-axes that it scatters over."""
     factor = paths.padding_for(scattered(candidate.steps)) / paths.padding
     costs = (step_cost(cost.collective.scaled(factor), model) for cost in candidate.costs)
@@ -202,6 +202,6 @@ def _smaller(axes: frozenset[str]) -> Iterator[tuple[str, ...]]:
         yield from combinations(sorted(axes), size)
 
 
-def order(candidate: Candidate) -> tuple[float, int]:
+def order(candidate: StepSequence) -> tuple[float, int]:
     """Return a key by which faster programs come first, and of equal ones those of fewer steps."""
     return float(f"{candidate.time:.9e}"), len(candidate.steps)

@@ -21,7 +21,7 @@ from collir.synthesis.programs.cheapest import Synthesis
 from collir.synthesis.programs.fixed import fixed_programs
 from collir.synthesis.programs.pricing import Priced, Pricing, programs_between
 from collir.synthesis.programs.search_options import TIE, SearchOptions
-from collir.synthesis.programs.steps import Candidate, Program
+from collir.synthesis.programs.steps import Program, StepSequence
 from collir.synthesis.searching import MOST_PROGRAMS, TIMED, record_cut_off, remark_cut_off
 
 
@@ -73,7 +73,7 @@ def search_programs(op: DistOp, options: SearchOptions) -> Synthesis:
     return synthesis
 
 
-def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[Candidate], str]:
+def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[StepSequence], str]:
     """Return the programs that no other program beats in both time and memory, cheapest first.
 
     Each program is the cheapest of those that need less memory than the program before it. The
@@ -88,7 +88,7 @@ def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[Candidate]
     """
     mesh, ended = mesh_of(op), ""
     end_bytes = sum(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
-    front: list[Candidate] = []
+    front: list[StepSequence] = []
     while len(front) < options.top:
         memory = front[-1].memory / end_bytes * (1 - 1e-9) if front else options.memory
         found = priced_programs(op, replace(options, memory=memory, top=1), None)

@@ -13,10 +13,9 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.progress import activity
-from collir.ir.straight import on_straight_programs
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import Choice, Choices, alike, choices
-from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
+from collir.synthesis.programs.paying import Kinds, RewriteRank, left_out_of
 from collir.synthesis.programs.rewriting import (
     KeptCollective,
     Programs,
@@ -27,6 +26,7 @@ from collir.synthesis.programs.rewriting import (
     unplaced_in,
 )
 from collir.synthesis.programs.search_options import SearchOptions
+from collir.transforms.loops.straight import on_straight_programs
 
 
 @on_straight_programs
@@ -135,9 +135,9 @@ def _what_pays(function: FuncOp, picked: Programs, options: SearchOptions) -> Pr
     try:
         before = time_with(function, without(frozenset(made)), model)
 
-        def tried(left_out: Kinds) -> tuple[Rank, Iterable[Hashable]]:
+        def tried(left_out: Kinds) -> tuple[RewriteRank, Iterable[Hashable]]:
             time = time_with(function, without(left_out), model)
-            return Rank.of(time, before), [kind for kind in made if kind not in left_out]
+            return RewriteRank.of(time, before), [kind for kind in made if kind not in left_out]
 
         left_out = left_out_of(function, "decompose", tried)
     except DiagnosticError:  # a step has no time, so nothing is known of the whole

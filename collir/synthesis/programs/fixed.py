@@ -7,7 +7,7 @@ from collir.dialects.operation import DistOp
 from collir.layout import Mesh
 from collir.layout.coll import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER
 from collir.layout.steps import StepKind
-from collir.synthesis.programs.steps import Program, Step
+from collir.synthesis.programs.steps import CollectiveStep, Program
 
 Axes = tuple[str, ...]
 Strategy = Literal["rs-ar-ag", "reduce-ar-bcast", "ar-per-level", "flat"]
@@ -27,15 +27,15 @@ def _around(before: StepKind, after: StepKind) -> Callable[[list[Axes]], Program
 
     def program(levels: list[Axes]) -> Program:
         outermost, *inner = levels
-        inwards = tuple(Step(after.name, axes) for axes in inner)
-        outwards = tuple(Step(before.name, axes) for axes in reversed(inner))
-        return Program((*outwards, Step(ALL_REDUCE.name, outermost), *inwards))
+        inwards = tuple(CollectiveStep(after.name, axes) for axes in inner)
+        outwards = tuple(CollectiveStep(before.name, axes) for axes in reversed(inner))
+        return Program((*outwards, CollectiveStep(ALL_REDUCE.name, outermost), *inwards))
 
     return program
 
 
 def _per_level(levels: list[Axes]) -> Program:
-    return Program(tuple(Step(ALL_REDUCE.name, axes) for axes in reversed(levels)))
+    return Program(tuple(CollectiveStep(ALL_REDUCE.name, axes) for axes in reversed(levels)))
 
 
 _PROGRAMS: dict[str, Callable[[list[Axes]], Program]] = {

@@ -22,15 +22,15 @@ from collir.dialects.operation import DistOp, is_placeholder, repeats_operands
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
-from collir.ir.straight import on_straight_programs
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import ADD
 from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.choices import alike, best_between, choices
-from collir.synthesis.programs.paying import Kinds, Rank, Rewrites, left_out_of
+from collir.synthesis.programs.paying import Kinds, RewriteRank, Rewrites, left_out_of
 from collir.synthesis.programs.rewriting import erase, replace_by
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.searching import grouped_remarks
+from collir.transforms.loops.straight import on_straight_programs
 
 
 @on_straight_programs
@@ -59,12 +59,12 @@ def _left_out(function: FuncOp, options: SearchOptions) -> Kinds | None:
     except DiagnosticError:
         return frozenset()
 
-    def tried(left_out: Kinds) -> tuple[Rank, Iterable[Hashable]]:
+    def tried(left_out: Kinds) -> tuple[RewriteRank, Iterable[Hashable]]:
         with scratch_copy(function) as copy:
             fusion = _Fusion(copy, options, None, left_out)
             fusion.run()
             time = simulate_function(copy, options.model).time if fusion.rewrites.made else before
-            return Rank.of(time, before), fusion.rewrites.made
+            return RewriteRank.of(time, before), fusion.rewrites.made
 
     return left_out_of(function, "fuse", tried)
 

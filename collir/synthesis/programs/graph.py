@@ -80,7 +80,7 @@ def count_edges(chains: Sequence[Chain]) -> int:
 
 
 @dataclass(frozen=True)
-class Graph:
+class StateGraph:
     """A graph of states and edges; a state is a number, mixed radix over places in chains.
 
     Attributes:
@@ -150,7 +150,7 @@ class Graph:
 
 
 @lru_cache(maxsize=16)
-def graph(chains: tuple[Chain, ...]) -> Graph:
+def graph(chains: tuple[Chain, ...]) -> StateGraph:
     """Return the graph for axes that take these states."""
     radices = [len(chain) for chain in chains]
     weights = tuple(prod(radices[place + 1 :]) for place in range(len(chains)))
@@ -180,7 +180,7 @@ def graph(chains: tuple[Chain, ...]) -> Graph:
     total = prod(radices)
     if not starts:
         empty = np.zeros(0, dtype=np.int64)
-        return Graph(chains, weights, total, empty, empty, empty, empty, {}, ())
+        return StateGraph(chains, weights, total, empty, empty, empty, empty, {}, ())
     start, end = np.concatenate(starts), np.concatenate(ends)
     height = np.zeros(1, dtype=np.int64)
     for chain in chains:
@@ -199,4 +199,4 @@ def graph(chains: tuple[Chain, ...]) -> Graph:
         rounds.append((first[at : at + count], slice(int(first[at]), int(last[at + count - 1]))))
         at += count
     kind, group = np.concatenate(kinds)[order], np.concatenate(groups)[order]
-    return Graph(chains, weights, total, start, end, kind, group, spans, tuple(rounds))
+    return StateGraph(chains, weights, total, start, end, kind, group, spans, tuple(rounds))

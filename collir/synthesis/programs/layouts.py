@@ -41,7 +41,7 @@ from collir.layout.steps import StepKind
 from collir.layout.types import State
 from collir.synthesis.programs.paths import TIE, Edge, Paths
 from collir.synthesis.programs.ports import ports_of
-from collir.synthesis.programs.steps import Candidate, Step
+from collir.synthesis.programs.steps import CollectiveStep, StepSequence
 
 Axes = tuple[str, ...]
 _T = TypeVar("_T")
@@ -57,7 +57,7 @@ _GRID = 2**16
 """The most blocks, or combinations of coordinates, that are counted for a bound."""
 
 
-class Held(NamedTuple):
+class ReachedLayout(NamedTuple):
     """A layout, and what was done to reach it.
 
     Attributes:
@@ -89,7 +89,7 @@ class _Known(dict[tuple[Axes, ...], _T]):
         return result
 
 
-class LayoutPaths(Paths[Held]):
+class LayoutPaths(Paths[ReachedLayout]):
     """The programs from a layout to another of the same shape and dtype.
 
     Raises:
@@ -109,7 +109,7 @@ class LayoutPaths(Paths[Held]):
         super().__init__(ports_of(mesh, model), model, memory, scale)
         self.at = dict(source.place)
         masked = mesh.ordered(target.partial - source.partial)
-        self.masks = (Step(MASK.name, masked),) if masked else ()
+        self.masks = (CollectiveStep(MASK.name, masked),) if masked else ()
         kept = target.partial - frozenset(masked)
         self.source = source
         self._goal = replace(target, partial=kept, reduction=target.reduction if kept else None)
@@ -133,17 +133,17 @@ class LayoutPaths(Paths[Held]):
         item = source.elements * source.dtype.bytes * scale
         self.tie = TIE * max(self.remaining(self.start()), item * min(self.ports.per_byte) * 1e-6)
 
-    def start(self) -> Held:
+    def start(self) -> ReachedLayout:
         """Return the source."""
-        return Held(self.source)
+        return ReachedLayout(self.source)
 
-    def reached(self, state: Held) -> bool:
+    def reached(self, state: ReachedLayout) -> bool:
         """Return whether a state is the target, but for masks."""
         return state.x == self._goal
 
-    def edges(self, state: Held) -> list[tuple[float, Edge[Held]]]:
+    def edges(self, state: ReachedLayout) -> list[tuple[float, Edge[ReachedLayout]]]:
         """Return all steps from a layout, the most promising first."""
-        edges: list[tuple[float, Edge[Held]]] = []
+        edges: list[tuple[float, Edge[ReachedLayout]]] = []
         for step, after in self._moves(state):
             edge = self._edge(state, step, after)
             least = self.tie
@@ -154,14 +154,16 @@ class LayoutPaths(Paths[Held]):
         edges.sort(key=lambda pair: pair[0] + self.remaining(pair[1].after))
         return edges
 
-    def _edge(self, state: Held, step: Step, after: DistType) -> Edge[Held]:
+    def _edge(
+        self, state: ReachedLayout, step: CollectiveStep, after: DistType
+    ) -> Edge[ReachedLayout]:
         x, mesh, ports = state.x, self._mesh, self.ports
         before_bytes = x.local_bytes(mesh) * self.scale
         after_bytes = after.local_bytes(mesh) * self.scale
         memory = before_bytes + after_bytes
         if step.does.local:
             local = _ROOT if step.dim is None else step.dim
-            return Edge(Held(after, state.begun, local), (step,), memory=memory)
+            return Edge(ReachedLayout(after, state.begun, local), (step,), memory=memory)
         size = max(before_bytes, after_bytes)
         group = ports.mask(step.axes)
         copies = ports.all & ~group & ~ports.mask(x.axes)
@@ -172,7 +174,7 @@ class LayoutPaths(Paths[Held]):
             uneven = uneven.scaled(self.scale)
             size = uneven.size
         return Edge(
-            Held(after, True),
+            ReachedLayout(after, True),
             (),
             step.kind,
             group,
@@ -185,32 +187,34 @@ class LayoutPaths(Paths[Held]):
             uneven=uneven,
         )
 
-    def known(self) -> Candidate | None:
+    def known(self) -> StepSequence | None:
         """Return the program that replicates all that changes, and then cuts it."""
         x, goal, mesh = self.source, self._goal, self._mesh
-        steps: list[tuple[Step, DistType]] = []
+        steps: list[tuple[CollectiveStep, DistType]] = []
 
-        def then(step: Step, after: DistType) -> DistType:
+        def then(step: CollectiveStep, after: DistType) -> DistType:
             steps.append((step, after))
             return after
 
         if axes := self._hardware(list(x.partial - goal.partial)):
-            x = then(Step(ALL_REDUCE.name, axes), rules.all_reduce(mesh, x, axes))
+            x = then(CollectiveStep(ALL_REDUCE.name, axes), rules.all_reduce(mesh, x, axes))
         if axes := self._hardware(list(x.placed - goal.placed)):
-            x = then(Step(BROADCAST.name, axes), rules.broadcast(mesh, x, axes))
+            x = then(CollectiveStep(BROADCAST.name, axes), rules.broadcast(mesh, x, axes))
         pairs = zip(x.dims, goal.dims, strict=True)
         ends = [(dim, *_apart(have.axes, want.axes)) for dim, (have, want) in enumerate(pairs)]
         for dim, axes, _ in ends:
             if axes:
-                x = then(Step(ALL_GATHER.name, axes, dim), rules.all_gather(mesh, x, axes, dim))
+                x = then(
+                    CollectiveStep(ALL_GATHER.name, axes, dim), rules.all_gather(mesh, x, axes, dim)
+                )
         for dim, _, axes in ends:
             if axes:
-                x = then(Step(SLICE.name, axes, dim), rules.slice(mesh, x, axes, dim))
+                x = then(CollectiveStep(SLICE.name, axes, dim), rules.slice(mesh, x, axes, dim))
         if axes := self._hardware(list(goal.placed - x.placed)):
-            then(Step(KEEP_ROOT.name, axes), rules.keep_root(mesh, x, axes))
+            then(CollectiveStep(KEEP_ROOT.name, axes), rules.keep_root(mesh, x, axes))
         return self._candidate(steps)
 
-    def _candidate(self, steps: Sequence[tuple[Step, DistType]]) -> Candidate | None:
+    def _candidate(self, steps: Sequence[tuple[CollectiveStep, DistType]]) -> StepSequence | None:
         """Return steps as a program, given the types they lead to.
 
         None if a step has no cost, or takes too much memory.
@@ -225,20 +229,20 @@ class LayoutPaths(Paths[Held]):
                 if costed is None:
                     return None
                 costs.append(step_cost(costed[1], self.model))
-            state = Held(after)
+            state = ReachedLayout(after)
         if self.memory is not None and memory > self.memory:
             return None
         listed = (*(step for step, _ in steps), *self.masks)
-        return Candidate(self._mesh, listed, tuple(costs), memory)
+        return StepSequence(self._mesh, listed, tuple(costs), memory)
 
     # --- steps ------------------------------------------------------------------------------
 
-    def _moves(self, state: Held) -> Iterator[tuple[Step, DistType]]:
+    def _moves(self, state: ReachedLayout) -> Iterator[tuple[CollectiveStep, DistType]]:
         for step, after in self._generated(state):
             if not self._weighted or self._weights_allow(state.x, step, after):
                 yield step, after
 
-    def _weights_allow(self, x: DistType, step: Step, after: DistType) -> bool:
+    def _weights_allow(self, x: DistType, step: CollectiveStep, after: DistType) -> bool:
         """Return whether a step that is typed for equal blocks is typed.
 
         A list of sub-axes has to say how it cuts, a permute moves whole blocks, and a scatter into
@@ -255,7 +259,7 @@ class LayoutPaths(Paths[Held]):
                 return group_shares(self._mesh, have.axes, step.axes) is None
         return True
 
-    def _generated(self, state: Held) -> Iterator[tuple[Step, DistType]]:
+    def _generated(self, state: ReachedLayout) -> Iterator[tuple[CollectiveStep, DistType]]:
         """Yield steps from a layout, all of them typed where blocks are equal."""
         x, target = state.x, self._goal
         for axes in _subsets(self._mesh.ordered(x.partial - target.partial)):
@@ -269,7 +273,9 @@ class LayoutPaths(Paths[Held]):
         yield from self._local(state)
         yield from self._permutes(x)
 
-    def _leaving(self, state: State, bare: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
+    def _leaving(
+        self, state: State, bare: DistType, axes: Axes
+    ) -> Iterator[tuple[CollectiveStep, DistType]]:
         """Yield collectives that take sub-axes from a state.
 
         ``bare`` is the value replicated on the sub-axes.
@@ -278,19 +284,21 @@ class LayoutPaths(Paths[Held]):
         for order in self.ports.orders(self.ports.mask(axes)):
             for kind in kinds:
                 if not kind.ordered:
-                    yield Step(kind.name, order), _led(kind, bare, axes)
+                    yield CollectiveStep(kind.name, order), _led(kind, bare, axes)
         for kind in kinds:
             if kind.shards:
                 yield from self._spread(kind, bare, axes)
 
-    def _gathers(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
+    def _gathers(self, x: DistType) -> Iterator[tuple[CollectiveStep, DistType]]:
         for dim, entry in enumerate(x.dims):
             for count in range(1, len(entry.axes) - self._kept[dim] + 1):
                 axes = entry.axes[-count:]
                 bare = _with(x, dim, entry.axes[:-count])
                 yield from self._gathered(bare, axes, dim)
 
-    def _gathered(self, bare: DistType, axes: Axes, dim: int) -> Iterator[tuple[Step, DistType]]:
+    def _gathered(
+        self, bare: DistType, axes: Axes, dim: int
+    ) -> Iterator[tuple[CollectiveStep, DistType]]:
         """Yield the collectives that take sub-axes from a dimension.
 
         ``bare`` is the value replicated on the sub-axes.
@@ -300,11 +308,11 @@ class LayoutPaths(Paths[Held]):
                 for to in range(len(bare.dims)):
                     if to != dim and self._divides(bare, axes, to):
                         moved = _with(bare, to, bare.dims[to].axes + axes)
-                        yield Step(kind.name, axes, dim, to), moved
+                        yield CollectiveStep(kind.name, axes, dim, to), moved
             elif kind.after != "root" or self._goal.placed.issuperset(axes):
-                yield Step(kind.name, axes, dim), _led(kind, bare, axes)
+                yield CollectiveStep(kind.name, axes, dim), _led(kind, bare, axes)
 
-    def _local(self, state: Held) -> Iterator[tuple[Step, DistType]]:
+    def _local(self, state: ReachedLayout) -> Iterator[tuple[CollectiveStep, DistType]]:
         x = state.x
         replicated = [axis for axis in self._mesh.by_name if axis not in x.axes]
         cut = [
@@ -320,9 +328,11 @@ class LayoutPaths(Paths[Held]):
                     yield step, after
         if state.local < _ROOT:
             for axes in _subsets(cut):
-                yield Step(KEEP_ROOT.name, axes), _led(KEEP_ROOT, x, axes)
+                yield CollectiveStep(KEEP_ROOT.name, axes), _led(KEEP_ROOT, x, axes)
 
-    def _spread(self, kind: StepKind, x: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
+    def _spread(
+        self, kind: StepKind, x: DistType, axes: Axes
+    ) -> Iterator[tuple[CollectiveStep, DistType]]:
         """Yield steps that shard a dimension that divides, in all orders or the likely ones."""
         for dim, entry in enumerate(x.dims):
             if not self._divides(x, axes, dim):
@@ -336,13 +346,13 @@ class LayoutPaths(Paths[Held]):
                 if len(in_goal) == len(axes) and in_goal not in orders:
                     orders.append(in_goal)
             for order in orders:
-                yield Step(kind.name, order, dim), _with(x, dim, entry.axes + order)
+                yield CollectiveStep(kind.name, order, dim), _with(x, dim, entry.axes + order)
 
     def _divides(self, x: DistType, axes: Axes, dim: int) -> bool:
         entry = x.dims[dim]
         return entry.size % self._units[entry.axes + axes,] == 0
 
-    def _permutes(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
+    def _permutes(self, x: DistType) -> Iterator[tuple[CollectiveStep, DistType]]:
         kept = [d.axes[:count] for d, count in zip(x.dims, self._kept, strict=True)]
         held = [a for d, count in zip(x.dims, self._kept, strict=True) for a in d.axes[count:]]
         if not held:
@@ -359,7 +369,7 @@ class LayoutPaths(Paths[Held]):
             )
             if dims != x.dims:
                 to = replace(x, dims=dims)
-                yield Step(PERMUTE.name, self._of(x, to), to=to), to
+                yield CollectiveStep(PERMUTE.name, self._of(x, to), to=to), to
 
     def _of(self, x: DistType, to: DistType) -> Axes:
         """Return the sub-axes of a permute: all over which one of its layouts is sharded."""
@@ -392,7 +402,7 @@ class LayoutPaths(Paths[Held]):
 
     # --- bounds -----------------------------------------------------------------------------
 
-    def remaining(self, state: Held) -> float:
+    def remaining(self, state: ReachedLayout) -> float:
         """Return a lower bound on the seconds to the end, from the bytes that must be received.
 
         A child of a level holds what its devices hold together, and needs what they need in the

@@ -18,7 +18,7 @@ from collir.layout import DistType
 from collir.layout.coll import STEPS
 from collir.search import Problem
 from collir.synthesis.programs.ports import Ports
-from collir.synthesis.programs.steps import Candidate, Step
+from collir.synthesis.programs.steps import CollectiveStep, StepSequence
 from collir.synthesis.searching import best_of
 
 State = TypeVar("State", bound=Hashable)
@@ -45,20 +45,20 @@ class Edge(NamedTuple, Generic[State]):
     """
 
     after: State
-    free: tuple[Step, ...] = ()
+    free: tuple[CollectiveStep, ...] = ()
     kind: str = ""
     group: int = 0
     at_root: int = 0
     replicated: int = 0
     size: float = 0.0
     memory: float = 0.0
-    step: Step | None = None
+    step: CollectiveStep | None = None
     moves: tuple[DistType, DistType] | None = None
-    then: tuple[Step, ...] = ()
+    then: tuple[CollectiveStep, ...] = ()
     uneven: UnevenSizes | None = None
 
 
-class Node(NamedTuple, Generic[State]):
+class PathNode(NamedTuple, Generic[State]):
     """A path so far.
 
     Attributes:
@@ -73,14 +73,14 @@ class Node(NamedTuple, Generic[State]):
     bound: float
     cost: float
     state: State
-    before: "Node[State] | None" = None
+    before: "PathNode[State] | None" = None
     edge: Edge[State] | None = None
-    step: Step | None = None
+    step: CollectiveStep | None = None
     paid: Collective | None = None
     open: bool = False
 
 
-class Paths(Problem[Node[State]]):
+class Paths(Problem[PathNode[State]]):
     """The paths from a state to another.
 
     Attributes:
@@ -98,9 +98,9 @@ class Paths(Problem[Node[State]]):
         self, ports: Ports, model: CostModel, memory: float | None = None, scale: float = 1.0
     ):
         self.ports, self.model, self.memory, self.scale = ports, model, memory, scale
-        self._paid: dict[Hashable, tuple[Step, Collective, float] | None] = {}
+        self._paid: dict[Hashable, tuple[CollectiveStep, Collective, float] | None] = {}
         self.tie = 0.0
-        self.masks: tuple[Step, ...] = ()
+        self.masks: tuple[CollectiveStep, ...] = ()
         self.at: dict[str, int] = {}
 
     @abstractmethod
@@ -122,17 +122,17 @@ class Paths(Problem[Node[State]]):
     def remaining(self, state: State) -> float:
         """Return a lower bound on the seconds from a state to the end."""
 
-    def known(self) -> Candidate | None:
+    def known(self) -> StepSequence | None:
         """Return a program that is known without a search; None if there is none."""
         return None
 
     # --- as a problem -----------------------------------------------------------------------
 
-    def root(self) -> Node[State]:
+    def root(self) -> PathNode[State]:
         """Return the path of no steps."""
-        return Node(self.remaining(self.start()), 0.0, self.start())
+        return PathNode(self.remaining(self.start()), 0.0, self.start())
 
-    def children(self, node: Node[State]) -> Iterator[Node[State]]:
+    def children(self, node: PathNode[State]) -> Iterator[PathNode[State]]:
         """Yield paths of one step more, or the same path once its last step is costed."""
         if node.open:
             if (costed := self._costed(node)) is not None:
@@ -142,21 +142,21 @@ class Paths(Problem[Node[State]]):
             if self.memory is None or edge.memory <= self.memory:
                 cost = node.cost + least
                 bound = cost + self.remaining(edge.after)
-                yield Node(bound, cost, edge.after, node, edge, open=bool(edge.kind))
+                yield PathNode(bound, cost, edge.after, node, edge, open=bool(edge.kind))
 
-    def objective(self, node: Node[State]) -> float | None:
+    def objective(self, node: PathNode[State]) -> float | None:
         """Return the seconds of a path that has arrived, with the penalty for its steps."""
         return None if node.open or not self.reached(node.state) else node.cost
 
-    def bound(self, node: Node[State]) -> float:
+    def bound(self, node: PathNode[State]) -> float:
         """Return a lower bound on the seconds of the whole program."""
         return node.bound
 
-    def key(self, node: Node[State]) -> Hashable:
+    def key(self, node: PathNode[State]) -> Hashable:
         """Return the state; None of a path whose last step is not costed."""
         return None if node.open else node.state
 
-    def cost(self, node: Node[State]) -> float:
+    def cost(self, node: PathNode[State]) -> float:
         """Return the seconds so far."""
         return node.cost
 
@@ -166,7 +166,7 @@ class Paths(Problem[Node[State]]):
 
     # --- costs ------------------------------------------------------------------------------
 
-    def _costed(self, node: Node[State]) -> Node[State] | None:
+    def _costed(self, node: PathNode[State]) -> PathNode[State] | None:
         edge, before = node.edge, node.before
         assert edge is not None and before is not None
         costed = self.costed(edge)
@@ -174,9 +174,11 @@ class Paths(Problem[Node[State]]):
             return None
         step, paid, time = costed
         cost = before.cost + time + self.tie
-        return Node(cost + self.remaining(node.state), cost, node.state, before, edge, step, paid)
+        return PathNode(
+            cost + self.remaining(node.state), cost, node.state, before, edge, step, paid
+        )
 
-    def costed(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
+    def costed(self, edge: Edge[State]) -> tuple[CollectiveStep, Collective, float] | None:
         """Return the cheapest order of ranks and its seconds; None if the model has no cost."""
         name = (
             edge.kind,
@@ -191,8 +193,8 @@ class Paths(Problem[Node[State]]):
             self._paid[name] = self._cheapest_order(edge)
         return self._paid[name]
 
-    def _cheapest_order(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
-        best: tuple[Step, Collective, float] | None = None
+    def _cheapest_order(self, edge: Edge[State]) -> tuple[CollectiveStep, Collective, float] | None:
+        best: tuple[CollectiveStep, Collective, float] | None = None
         for step, collective in self._written(edge):
             try:
                 time = self.ports.time(collective)
@@ -202,7 +204,7 @@ class Paths(Problem[Node[State]]):
                 best = step, collective, time
         return best
 
-    def _written(self, edge: Edge[State]) -> Iterator[tuple[Step, Collective]]:
+    def _written(self, edge: Edge[State]) -> Iterator[tuple[CollectiveStep, Collective]]:
         """Yield a collective with its ranks in the order of the hardware, and backwards.
 
         It has one order where the order decides which blocks lie where: in another order they would
@@ -213,7 +215,7 @@ class Paths(Problem[Node[State]]):
         if edge.step is None:
             ordered = STEPS[edge.kind].ordered
             orders = [ports.axes(edge.group)] if ordered else ports.orders(edge.group)
-            listed = [Step(edge.kind, over) for over in orders]
+            listed = [CollectiveStep(edge.kind, over) for over in orders]
         root = frozenset(ports.axes(edge.at_root))
         strides = {axis: sub.stride for axis, sub in ports.mesh.by_name.items()}
         base = sum(n * strides[axis] for axis, n in self.at.items() if axis in root)
@@ -236,7 +238,7 @@ class Paths(Problem[Node[State]]):
 
 
 @dataclass(frozen=True)
-class Found:
+class CheapestPrograms:
     """The cheapest programs, best first.
 
     Attributes:
@@ -244,12 +246,12 @@ class Found:
         bound: a lower bound on the seconds of all programs; None: none is known.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[StepSequence, ...]
     ended: str
     bound: float | None = None
 
 
-def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> Found:
+def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> CheapestPrograms:
     """Return the cheapest programs; after some seconds the best so far."""
     known = paths.known()
     outcome = best_of(
@@ -263,15 +265,15 @@ def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> F
     if known and len(candidates) < top and all(c.steps != known.steps for c in candidates):
         candidates.append(known)
         candidates.sort(key=lambda candidate: candidate.time)
-    return Found(tuple(candidates), outcome.statistics.reason, outcome.bound)
+    return CheapestPrograms(tuple(candidates), outcome.statistics.reason, outcome.bound)
 
 
-def candidate_of(paths: Paths[Any], node: Any) -> Candidate:
-    """Return the program of a path that has arrived, given by its last node (as ``Node``)."""
+def candidate_of(paths: Paths[Any], node: Any) -> StepSequence:
+    """Return the program of a path that has arrived, given by its last node (as ``PathNode``)."""
     nodes = [node]
     while (before := nodes[-1].before) is not None:
         nodes.append(before)
-    steps: list[Step] = []
+    steps: list[CollectiveStep] = []
     costs: list[StepCost] = []
     for visited in reversed(nodes):
         if visited.edge is not None:
@@ -282,4 +284,4 @@ def candidate_of(paths: Paths[Any], node: Any) -> Candidate:
         if visited.edge is not None:
             steps += visited.edge.then
     memory = max((n.edge.memory for n in nodes if n.edge is not None), default=0.0)
-    return Candidate(paths.ports.mesh, (*steps, *paths.masks), tuple(costs), memory)
+    return StepSequence(paths.ports.mesh, (*steps, *paths.masks), tuple(costs), memory)

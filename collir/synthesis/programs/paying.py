@@ -35,7 +35,7 @@ class Rewrites:
         return True
 
 
-class Rank(NamedTuple):
+class RewriteRank(NamedTuple):
     """How a function with rewrites compares with the one without.
 
     Attributes:
@@ -47,17 +47,17 @@ class Rank(NamedTuple):
     time: float
 
     @staticmethod
-    def of(time: float, before: float) -> "Rank":
+    def of(time: float, before: float) -> "RewriteRank":
         """Return the rank of a function that takes some seconds, and some before."""
         if time <= before * (1 + TIE):
-            return Rank(1.0, time)
-        return Rank(time / before if before else math.inf, time)
+            return RewriteRank(1.0, time)
+        return RewriteRank(time / before if before else math.inf, time)
 
 
 def left_out_of(
     function: FuncOp,
     name: str,
-    tried: Callable[[Kinds], tuple[Rank, Iterable[Hashable]]],
+    tried: Callable[[Kinds], tuple[RewriteRank, Iterable[Hashable]]],
     otherwise: str = "be slower",
 ) -> Kinds | None:
     """Return the kinds of rewrites without which those of a pass make a function no slower, with a

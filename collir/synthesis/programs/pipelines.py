@@ -25,9 +25,9 @@ from collir.cost.model import StepCost, step_estimate, step_phases
 from collir.cost.programs.collectives import stream_of
 from collir.cost.programs.schedule import StepTask, schedule
 from collir.search import Problem
-from collir.synthesis.programs.paths import Edge, Found, candidate_of
+from collir.synthesis.programs.paths import CheapestPrograms, Edge, candidate_of
 from collir.synthesis.programs.states import StatePaths
-from collir.synthesis.programs.steps import Candidate, Pipeline, Step
+from collir.synthesis.programs.steps import ChunkPipeline, CollectiveStep, StepSequence
 from collir.synthesis.searching import best_of
 
 TRIED = 3
@@ -63,20 +63,20 @@ class Label(NamedTuple):
         return Label(self.total + time, streams, added)
 
 
-class Node(NamedTuple):
+class LabelledPathNode(NamedTuple):
     """A path so far, as in ``paths``, with a label in the place of its cost."""
 
     bound: float
     label: Label
     state: int
-    before: "Node | None" = None
+    before: "LabelledPathNode | None" = None
     edge: Edge[int] | None = None
-    step: Step | None = None
+    step: CollectiveStep | None = None
     paid: object | None = None
     open: bool = False
 
 
-class Pipelines(Problem[Node]):
+class Pipelines(Problem[LabelledPathNode]):
     """The programs between two layouts, run on a number of chunks.
 
     Attributes:
@@ -98,12 +98,12 @@ class Pipelines(Problem[Node]):
             loads[level] = load
         return loads
 
-    def root(self) -> Node:
+    def root(self) -> LabelledPathNode:
         """Return the path of no steps."""
         none = (0.0,) * len(self.paths.ports.mesh.machine.levels)
         return self._node(Label(0.0, none, none), self.paths.start())
 
-    def children(self, node: Node) -> Iterator[Node]:
+    def children(self, node: LabelledPathNode) -> Iterator[LabelledPathNode]:
         """Yield paths of one step more, or the same path once its last step is costed."""
         ports = self.paths.ports
         if node.open:
@@ -118,7 +118,7 @@ class Pipelines(Problem[Node]):
                 label = label.plus(least, stream, self._on_all(busy.tolist()))
             yield self._node(label, edge.after, node, edge)._replace(open=bool(edge.kind))
 
-    def _costed(self, node: Node) -> Node | None:
+    def _costed(self, node: LabelledPathNode) -> LabelledPathNode | None:
         edge, before = node.edge, node.before
         assert edge is not None and before is not None
         costed = self.paths.costed(edge)
@@ -142,27 +142,27 @@ class Pipelines(Problem[Node]):
         self,
         label: Label,
         state: int,
-        before: Node | None = None,
+        before: LabelledPathNode | None = None,
         edge: Edge[int] | None = None,
-    ) -> Node:
+    ) -> LabelledPathNode:
         left = map(add, label.ports, self._left[state])
         total = label.total + self.paths.remaining(state)
         pace = max((*label.streams, *left), default=0.0)
-        return Node(total + (self.chunks - 1) * pace, label, state, before, edge)
+        return LabelledPathNode(total + (self.chunks - 1) * pace, label, state, before, edge)
 
-    def objective(self, node: Node) -> float | None:
+    def objective(self, node: LabelledPathNode) -> float | None:
         """Return the seconds of all chunks, of a path that has arrived."""
         return None if node.open or not self.paths.reached(node.state) else node.bound
 
-    def bound(self, node: Node) -> float:
+    def bound(self, node: LabelledPathNode) -> float:
         """Return a lower bound on the seconds of the whole program."""
         return node.bound
 
-    def key(self, node: Node) -> Hashable:
+    def key(self, node: LabelledPathNode) -> Hashable:
         """Return the state; None of a path whose last step is not costed."""
         return None if node.open else node.state
 
-    def cost(self, node: Node) -> tuple[float, ...]:
+    def cost(self, node: LabelledPathNode) -> tuple[float, ...]:
         """Return the label."""
         return (node.label.total, *node.label.streams, *node.label.ports)
 
@@ -173,7 +173,7 @@ class Pipelines(Problem[Node]):
 
 def pipelined(
     paths: StatePaths, chunks: int, seconds: float | None = None, better_than: float = math.inf
-) -> Found:
+) -> CheapestPrograms:
     """Return the best programs on a number of chunks, scheduled.
 
     Args:
@@ -187,7 +187,7 @@ def pipelined(
         for candidate in candidates
         if candidate.costs and least_on(candidate.costs, chunks) * (1 - _ROUNDED) < better_than
     )
-    return Found(tuple(scheduled), outcome.statistics.reason)
+    return CheapestPrograms(tuple(scheduled), outcome.statistics.reason)
 
 
 def least_on(costs: Sequence[StepCost], chunks: int) -> float:
@@ -207,14 +207,14 @@ def least_on(costs: Sequence[StepCost], chunks: int) -> float:
     return least
 
 
-def in_chunks(candidate: Candidate, chunks: int) -> Candidate:
+def in_chunks(candidate: StepSequence, chunks: int) -> StepSequence:
     """Return the program on all chunks, given that on one, with its steps in the order of start."""
     tasks = _tasks(candidate.costs, chunks)
     spans = schedule(tasks, as_written=False)
     starts = sorted(range(len(tasks)), key=lambda number: spans[number][0])
     order = _order(candidate.steps, chunks, [divmod(n, len(candidate.costs)) for n in starts])
     end = max(end for _, end in spans)
-    pipeline = Pipeline(chunks, tuple(order), end)
+    pipeline = ChunkPipeline(chunks, tuple(order), end)
     return replace(candidate, memory=candidate.memory * chunks, pipeline=pipeline)
 
 
@@ -229,7 +229,7 @@ def _tasks(costs: Sequence[StepCost], chunks: int) -> list[StepTask]:
 
 
 def _order(
-    steps: Sequence[Step], chunks: int, starts: Iterable[tuple[int, int]]
+    steps: Sequence[CollectiveStep], chunks: int, starts: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
     """Yield all steps in the order of ``starts``: pairs (chunk, which of its steps that send).
 

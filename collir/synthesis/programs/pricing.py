@@ -16,10 +16,10 @@ from collir.cost.steps import copy_seconds, local_seconds, seconds_sent
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, LayoutError, Mesh
-from collir.synthesis.programs.build import Plan, planned
+from collir.synthesis.programs.build import ProgramPlan, planned
 from collir.synthesis.programs.cheapest import Synthesis, order, synthesise
 from collir.synthesis.programs.search_options import TIE, SearchOptions
-from collir.synthesis.programs.steps import Candidate, Program
+from collir.synthesis.programs.steps import Program, StepSequence
 from collir.synthesis.searching import MOST_PROGRAMS, TIMED, gap_of
 
 
@@ -59,7 +59,7 @@ class Priced:
         gap: by how much a program that was not timed may be faster, relative to the best.
     """
 
-    candidates: Sequence[Candidate]
+    candidates: Sequence[StepSequence]
     first: Synthesis
     ended: str = ""
     gap: float = 0.0
@@ -124,7 +124,7 @@ class Pricing:
     def _copies_take_time(self) -> bool:
         return copy_seconds(1.0, self.mesh) > 0
 
-    def _timed(self, candidate: Candidate) -> Candidate | None:
+    def _timed(self, candidate: StepSequence) -> StepSequence | None:
         """Return a program with all of its seconds; None for one in chunks that cannot be built,
         where the value is too large to be padded.
 
@@ -141,7 +141,7 @@ class Pricing:
         costs = candidate.costs if scale != 1 else own
         return replace(candidate, costs=costs, copies=self._copies(plan, own))
 
-    def _simulated(self, plan: Plan) -> float:
+    def _simulated(self, plan: ProgramPlan) -> float:
         """Return the seconds of a program whose steps overlap."""
         function = plan.as_function()
         with meshes_remembered({function: self.mesh}):
@@ -149,7 +149,7 @@ class Pricing:
         simulation = alone.scaled(self.options.scale)
         return simulation.time if self.returned else simulation.time_before_copies
 
-    def _fixed(self, program: Program) -> Candidate | None:
+    def _fixed(self, program: Program) -> StepSequence | None:
         """Return steps in a row with their seconds; None if they cannot be built or have no
         cost."""
         if (plan := self._planned(program)) is None:
@@ -164,25 +164,25 @@ class Pricing:
             for step in plan.steps
         ]
         memory = max(held) * self.options.scale
-        return Candidate(self.mesh, program.steps, costs, memory, copies=copies)
+        return StepSequence(self.mesh, program.steps, costs, memory, copies=copies)
 
-    def _costs(self, plan: Plan) -> tuple[StepCost, ...]:
+    def _costs(self, plan: ProgramPlan) -> tuple[StepCost, ...]:
         model, scale = self.options.model, self.options.scale
         sent = (collective_of(x, self.mesh).scaled(scale) for x in plan.steps if x.kind.sends)
         return tuple(step_cost(x, model) for x in sent)
 
-    def _copies(self, plan: Plan, costs: Sequence[StepCost]) -> float:
+    def _copies(self, plan: ProgramPlan, costs: Sequence[StepCost]) -> float:
         beside = sum(seconds_sent(cost) - cost.time for cost in costs)
         return beside + self._local(plan)
 
-    def _local(self, plan: Plan) -> float:
+    def _local(self, plan: ProgramPlan) -> float:
         """Return the seconds of the steps that send nothing, and of the copy of a result."""
         mesh, scale = self.mesh, self.options.scale
         copied = self.returned and plan.ends_in_larger_buffer(mesh)
         copy = copy_seconds(self.target.local_bytes(mesh) * scale, mesh) if copied else 0.0
         return local_seconds(plan.steps, mesh, scale) + copy
 
-    def _planned(self, program: Program) -> Plan | None:
+    def _planned(self, program: Program) -> ProgramPlan | None:
         try:
             return planned(self.mesh, self.source, program.steps, self.target, program.pipeline)
         except LayoutError:

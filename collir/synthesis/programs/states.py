@@ -41,7 +41,7 @@ from collir.synthesis.programs.graph import (
 )
 from collir.synthesis.programs.paths import TIE, Edge, Paths
 from collir.synthesis.programs.ports import ports_of
-from collir.synthesis.programs.steps import Step
+from collir.synthesis.programs.steps import CollectiveStep
 
 Change = tuple[str, str]
 """The states of an axis at both ends."""
@@ -110,7 +110,7 @@ class StatePaths(Paths[int]):
             if source.dim_of(axis) is not None and target.dim_of(axis) is not None:
                 after[axis] = SHARDED if source.dim_of(axis) == target.dim_of(axis) else ELSEWHERE
         masked = [axis for axis in mesh.by_name if after[axis] == PARTIAL != before[axis]]
-        self.masks = (Step(MASK.name, tuple(masked)),) if masked else ()
+        self.masks = (CollectiveStep(MASK.name, tuple(masked)),) if masked else ()
         after |= dict.fromkeys(masked, REPLICATED)
         # Blocks along an axis with weights differ, so copies along it are not divided.
         stays = [axis for axis, state in before.items() if state == after[axis]]
@@ -300,16 +300,16 @@ class StatePaths(Paths[int]):
             then=self._cuts(made) if copies else (),
         )
 
-    def _cuts(self, made: Sequence[tuple[Sequence[str], str]]) -> tuple[Step, ...]:
+    def _cuts(self, made: Sequence[tuple[Sequence[str], str]]) -> tuple[CollectiveStep, ...]:
         """Return the local steps that bring units from replicated to these states."""
-        cuts: list[Step] = []
+        cuts: list[CollectiveStep] = []
         for states, kind in ((SHARDED + ELSEWHERE, SLICE), (ROOT, KEEP_ROOT)):
             mask = self.ports.mask(axis for unit, end in made if end in states for axis in unit)
             if mask:
-                cuts.append(Step(kind.name, self.ports.axes(mask)))
+                cuts.append(CollectiveStep(kind.name, self.ports.axes(mask)))
         return tuple(cuts)
 
-    def _beginnings(self) -> Iterator[tuple[int, tuple[Step, ...]]]:
+    def _beginnings(self) -> Iterator[tuple[int, tuple[CollectiveStep, ...]]]:
         """Yield the states after each way to cut or drop copies in the beginning, and its steps."""
         choices: list[str] = []
         for unit, chain in zip(self.units, self.graph.chains, strict=True):

@@ -11,7 +11,7 @@ from collir.layout.steps import StepKind
 
 
 @dataclass(frozen=True)
-class Step:
+class CollectiveStep:
     """A step over sub-axes.
 
     Attributes:
@@ -35,7 +35,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class ChunkPipeline:
     """A schedule of steps on chunks of a value.
 
     Attributes:
@@ -54,8 +54,8 @@ class Pipeline:
 class Program:
     """Steps in a row, or on chunks of a value."""
 
-    steps: tuple[Step, ...]
-    pipeline: Pipeline | None = None
+    steps: tuple[CollectiveStep, ...]
+    pipeline: ChunkPipeline | None = None
 
     def texts(self, mesh: Mesh) -> list[str]:
         """Return a text for each step, for people."""
@@ -66,7 +66,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class StepSequence:
     """A sequence of steps from one layout to another.
 
     Attributes:
@@ -77,10 +77,10 @@ class Candidate:
     """
 
     mesh: Mesh
-    steps: tuple[Step, ...]
+    steps: tuple[CollectiveStep, ...]
     costs: tuple[StepCost, ...]
     memory: float = 0.0
-    pipeline: Pipeline | None = None
+    pipeline: ChunkPipeline | None = None
     copies: float = 0.0
 
     @property
@@ -95,7 +95,7 @@ class Candidate:
         return sent + self.copies
 
 
-def scattered(steps: Sequence[Step]) -> list[str]:
+def scattered(steps: Sequence[CollectiveStep]) -> list[str]:
     """Return the sub-axes that some step without a dimension shards, in order."""
     listed = (axis for s in steps if s.does.shards and s.dim is None for axis in s.axes)
     return list(dict.fromkeys(listed))

@@ -6,10 +6,10 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of, without_weights
-from collir.ir.straight import on_straight_programs
 from collir.layout.coll import ALL_REDUCE
 from collir.synthesis.programs.fixed import fixed_program
 from collir.synthesis.programs.rewriting import KeptCollective, put, unplaced_in
+from collir.transforms.loops.straight import on_straight_programs
 
 
 @on_straight_programs

@@ -24,7 +24,7 @@ Moved = tuple[int, Layout, int]
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayoutChoice:
     """The layouts in which a step may run.
 
     Attributes:

@@ -10,7 +10,7 @@ from collir.machine import Device
 
 
 @dataclass(frozen=True)
-class Place:
+class DeviceOfKind:
     """A device that stands for all like it.
 
     Attributes:
@@ -33,14 +33,14 @@ class Place:
         return math.prod(self.share(mesh, dim.axes) for dim in x.dims)
 
 
-def places_of(mesh: Mesh) -> list[Place]:
+def places_of(mesh: Mesh) -> list[DeviceOfKind]:
     """Return the devices of a mesh, one for each kind and each share of the cuts."""
     machine, level = mesh.machine, mesh.machine.kinds_level
     if level is None and not mesh.uneven:
-        return [Place(machine.slowest)]
+        return [DeviceOfKind(machine.slowest)]
     names = [""] if level is None else [n for n, c in machine.levels[level].kinds for _ in range(c)]
     inside = mesh.devices // len(names)
-    found: dict[object, Place] = {}
+    found: dict[object, DeviceOfKind] = {}
     for rank in range(mesh.devices):
         device = machine.slowest if level is None else machine.kind_of[names[rank // inside]]
         coordinates = {
@@ -51,7 +51,7 @@ def places_of(mesh: Mesh) -> list[Place]:
         held = tuple(
             axis.weights[_index(mesh, tuple(axis.sizes), coordinates)] for axis in weights.values()
         )
-        found.setdefault((device, held), Place(device, coordinates if mesh.uneven else None))
+        found.setdefault((device, held), DeviceOfKind(device, coordinates if mesh.uneven else None))
     return list(found.values())
 
 

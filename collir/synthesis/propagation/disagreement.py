@@ -6,12 +6,12 @@ from collir.dialects.operation import value_text
 from collir.layout import Mesh
 from collir.layout.cuts import units
 from collir.layout.structure import index_text
-from collir.synthesis.propagation.choice import Choice, layout_with
+from collir.synthesis.propagation.choice import LayoutChoice, layout_with
 from collir.synthesis.propagation.graph import Layout, Relation
 
 
 def disagreements(
-    mesh: Mesh, relation: Relation, layouts: Sequence[Layout], choice: Choice
+    mesh: Mesh, relation: Relation, layouts: Sequence[Layout], choice: LayoutChoice
 ) -> Iterator[tuple[str, str]]:
     """Yield the name of each operand that is not where a step needs it and is sent, and a sentence.
 
@@ -40,7 +40,7 @@ def _reason(
     mesh: Mesh,
     relation: Relation,
     layouts: Sequence[Layout],
-    choice: Choice,
+    choice: LayoutChoice,
     index: str,
     gone: tuple[str, ...],
 ) -> str:

@@ -18,7 +18,7 @@ from collir.layout.mesh import Factor
 from collir.machine import Device, Level
 from collir.synthesis.propagation.choice import (
     Assignment,
-    Choice,
+    LayoutChoice,
     layout_with,
     properties_in,
     summed,
@@ -26,7 +26,7 @@ from collir.synthesis.propagation.choice import (
 )
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
 from collir.synthesis.propagation.moves import IMPOSSIBLE, Moves
-from collir.synthesis.propagation.work import Work
+from collir.synthesis.propagation.work import DeviceWork
 
 _UNSAID = Device(tuple((x.value, 100e12) for x in DType), memory_bandwidth=1e12)
 """Rates of a device for those that a machine does not say."""
@@ -40,11 +40,11 @@ class Estimates:
     def __init__(self, function: FuncOp, mesh: Mesh):
         self.mesh = _with_rates(mesh)
         self._moves = _moves_on(_with_levels(self.mesh))
-        self._work = Work(function, self.mesh)
+        self._work = DeviceWork(function, self.mesh)
         self._known: dict[tuple[object, ...], float] = {}
         self._number: dict[Relation, int] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._choices: dict[tuple[int, tuple[Layout | None, ...]], list[Choice]] = {}
+        self._choices: dict[tuple[int, tuple[Layout | None, ...]], list[LayoutChoice]] = {}
 
     def divides(self, size: int, axes: tuple[str, ...]) -> bool:
         """Return whether a dimension can be sharded over sub-axes."""
@@ -90,7 +90,7 @@ class Estimates:
             return IMPOSSIBLE
         return self.move(member.type, before, after) / relation.slices_of(member)
 
-    def choices(self, relation: Relation, layouts: tuple[Layout | None, ...]) -> list[Choice]:
+    def choices(self, relation: Relation, layouts: tuple[Layout | None, ...]) -> list[LayoutChoice]:
         """Return the layouts in which a step may run, the fastest first.
 
         Args:
@@ -153,7 +153,7 @@ class Estimates:
 
     def _choice(
         self, relation: Relation, layouts: tuple[Layout | None, ...], axes: Assignment
-    ) -> Choice:
+    ) -> LayoutChoice:
         """Return the choice of a step whose indices are sharded so."""
         needed = [layout_with(over, axes) for over in relation.indices]
         partial = summed(relation, axes)
@@ -175,7 +175,7 @@ class Estimates:
             seconds += reduces / relation.addends
         elif own is not None:
             seconds += self.moved(relation, result, there, own)
-        return Choice(axes, seconds + moves, moves, brought)
+        return LayoutChoice(axes, seconds + moves, moves, brought)
 
     def _computes(self, relation: Relation, needed: list[Layout], partial: frozenset[str]) -> float:
         """Return the time of the computation alone."""

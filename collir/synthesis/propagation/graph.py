@@ -122,7 +122,7 @@ class Relation:
 
 
 @dataclass
-class Graph:
+class TensorGraph:
     """The tensors and the relations of a function, in the order of the program.
 
     Attributes:
@@ -139,7 +139,7 @@ class Graph:
     @staticmethod
     def build(
         function: FuncOp, closed: bool = False, kept: frozenset[str] = frozenset()
-    ) -> "Graph":
+    ) -> "TensorGraph":
         """Return the graph of a function without calls.
 
         Args:
@@ -149,7 +149,7 @@ class Graph:
         Raises:
             DiagnosticError: a step cannot be where layouts are chosen.
         """
-        graph = Graph(mesh_of(function))
+        graph = TensorGraph(mesh_of(function))
         for argument in function.args:
             _ = graph._add(argument, layout_of(dist_type(argument)) if closed else None)
         graph._block(function.body.block, 1)

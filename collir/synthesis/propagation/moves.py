@@ -10,7 +10,6 @@ from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.collectives import collective_between, packs
 from collir.cost.programs.local_steps import COPY, LocalStep, local_times, sent_phases
-from collir.ir.terms import single_steps
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.layout.coll import step_between
 from collir.layout.cuts import units
@@ -19,6 +18,7 @@ from collir.layout.steps import DIM, OVER, Argument, StepKind
 from collir.layout.types import with_axes
 from collir.synthesis.propagation.graph import Layout
 from collir.synthesis.propagation.ways import way
+from collir.transforms.terms import single_steps
 
 IMPOSSIBLE = 1e5
 """The seconds of a collective that cannot run, or has no cost."""
@@ -70,7 +70,7 @@ class Moves:
         partial: frozenset[str],
         reduction: Reduction | None,
         after: Layout,
-    ) -> "list[Step]":
+    ) -> "list[MoveStep]":
         """Return the steps from one layout to another, of any type that divides by all axes."""
         size = units(self.mesh, list(self.mesh.by_name))
         dims = tuple(Dim(size, axes) for axes in before)
@@ -78,14 +78,14 @@ class Moves:
         to = DistType(DType.F32, tuple(Dim(size, axes) for axes in after))
         return list(self._between(x, to))
 
-    def _between(self, x: DistType, to: DistType) -> "Iterator[Step]":
+    def _between(self, x: DistType, to: DistType) -> "Iterator[MoveStep]":
         for there in (*way(x, to), to):
             if there == x:
                 continue
             found = next(single_steps(self.mesh, x, there), None)
             if found is not None:
                 blocks = self._blocks(x), self._blocks(there)
-                yield Step(*found, x, there, _over(found[1]), frozenset(x.axes), *blocks)
+                yield MoveStep(*found, x, there, _over(found[1]), frozenset(x.axes), *blocks)
             else:
                 whole = replace(x, dims=tuple(Dim(dim.size) for dim in x.dims))
                 if whole not in (x, there):
@@ -97,7 +97,7 @@ class Moves:
         """Return the number of blocks of a value."""
         return math.prod(units(self.mesh, dim.axes) for dim in x.dims)
 
-    def step(self, value: DistType, step: "Step") -> float:
+    def step(self, value: DistType, step: "MoveStep") -> float:
         """Return the time of a step of a path on a value, in seconds."""
         key: tuple[object, ...] = (step.kind.name, step.axes, step.held)
         x, to = step.of(value)
@@ -117,7 +117,7 @@ class Moves:
             self._steps[key] = min(alone, *self._by_levels(step, x, to))
         return self._steps[key]
 
-    def _by_levels(self, step: "Step", x: DistType, to: DistType) -> Iterator[float]:
+    def _by_levels(self, step: "MoveStep", x: DistType, to: DistType) -> Iterator[float]:
         """Yield the times of the same in a step for each sub-axis."""
         yield float("inf")
         if len(step.axes) < 2 or self.apart:
@@ -175,7 +175,7 @@ class Moves:
         return sum(phase.time for phase in sent_phases(done))
 
 
-class Step(NamedTuple):
+class MoveStep(NamedTuple):
     """A step of a path, between layouts of a value of any size.
 
     Attributes:

@@ -11,8 +11,6 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.ir.auto import AUTO, auto_functions, is_auto
 from collir.ir.calls import calls_in, inline_call
-from collir.ir.differentiation import gradients_as_calls
-from collir.ir.expansion import expand_operation
 from collir.ir.functions import functions_of
 from collir.ir.fusion import keep_kernels_together
 from collir.ir.remarks import listening
@@ -20,15 +18,17 @@ from collir.ir.roles import Role
 from collir.layout.steps import StepKind
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
 from collir.synthesis.propagation.estimate import Estimates
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.propagation.improve import improve
 from collir.synthesis.propagation.rewrite import rewrite
 from collir.synthesis.propagation.sharing import share
 from collir.synthesis.propagation.spread import Spreading
+from collir.transforms.expansion import expand_operation
+from collir.transforms.gradients.differentiation import gradients_as_calls
 
 
 @dataclass(frozen=True)
-class Rules:
+class PropagationRules:
     """Rules by which layouts are chosen, besides time.
 
     Attributes:
@@ -41,11 +41,11 @@ class Rules:
     keep_weights: tuple[str, ...] = ()
 
 
-RULES = Rules()
+RULES = PropagationRules()
 """No others than time."""
 
 
-def propagate(module: ModuleOp, rules: Rules = RULES) -> None:
+def propagate(module: ModuleOp, rules: PropagationRules = RULES) -> None:
     """Choose the layouts of all values of the ``auto`` functions of a module, in place.
 
     Raises:
@@ -116,7 +116,7 @@ def make_explicit(module: ModuleOp, whole: StepKind | None = None) -> None:
 
 
 def propagate_function(
-    function: FuncOp, closed: bool, whole: StepKind | None = None, rules: Rules = RULES
+    function: FuncOp, closed: bool, whole: StepKind | None = None, rules: PropagationRules = RULES
 ) -> None:
     """Choose the layouts of the values of a function without calls, in place.
 
@@ -127,7 +127,7 @@ def propagate_function(
     mesh = mesh_of(function)
     kept = frozenset(sub for axis in rules.keep_weights for sub in mesh.of_axis.get(axis, ()))
     while True:
-        graph = Graph.build(function, closed, kept)
+        graph = TensorGraph.build(function, closed, kept)
         spread = _spread(function, graph, kept)
         fastest = _fastest(spread)
         composite = [
@@ -149,7 +149,7 @@ def propagate_function(
     del function.attributes[AUTO]
 
 
-def _spread(function: FuncOp, graph: Graph, kept: frozenset[str]) -> list[Spreading]:
+def _spread(function: FuncOp, graph: TensorGraph, kept: frozenset[str]) -> list[Spreading]:
     """Return the layouts of a function where weights come before inputs over no sub-axes, and over
     some; always over those over which they are kept."""
     estimates, contended = Estimates(function, graph.mesh), _contended(graph)
@@ -165,7 +165,7 @@ def _fastest(spread: list[Spreading]) -> Spreading:
     return min(spread, key=Spreading.seconds) if len(spread) > 1 else spread[0]
 
 
-def _contended(graph: Graph) -> list[str]:
+def _contended(graph: TensorGraph) -> list[str]:
     """Return the sub-axes that types of weights and types of others name."""
     axes: tuple[set[str], set[str]] = (set(), set())
     for tensor in graph.tensors:

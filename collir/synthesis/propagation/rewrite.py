@@ -12,20 +12,25 @@ from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.expansion import expanded, expansion_on
 from collir.ir.names import set_name
 from collir.ir.remarks import remark
 from collir.ir.roles import Role, pass_role, role_of
-from collir.ir.terms import Steps
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.steps import TO
 from collir.layout.types import Dim
-from collir.synthesis.propagation.choice import Choice, layout_with, properties_in, with_layout
+from collir.synthesis.propagation.choice import (
+    LayoutChoice,
+    layout_with,
+    properties_in,
+    with_layout,
+)
 from collir.synthesis.propagation.disagreement import disagreements
-from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
+from collir.synthesis.propagation.graph import Layout, Relation, Tensor, TensorGraph
 from collir.synthesis.propagation.ways import bring
+from collir.transforms.expansion import expanded, expansion_on
+from collir.transforms.terms import BlockSteps
 
-Chosen = Callable[[Relation], Sequence[Choice]]
+Chosen = Callable[[Relation], Sequence[LayoutChoice]]
 """A function from a step to the layouts in which it may run, the best first."""
 
 
@@ -38,7 +43,9 @@ def _block_like(block: Block, types: Sequence[DistType]) -> tuple[Block, dict[SS
     return new, dict(zip(block.args, new.args, strict=True))
 
 
-def rewrite(function: FuncOp, graph: Graph, layouts: Sequence[Layout], chosen: Chosen) -> None:
+def rewrite(
+    function: FuncOp, graph: TensorGraph, layouts: Sequence[Layout], chosen: Chosen
+) -> None:
     """Give the values of a function the layouts that were found for them, in place.
 
     Args:
@@ -55,7 +62,7 @@ def rewrite(function: FuncOp, graph: Graph, layouts: Sequence[Layout], chosen: C
     new, known = _block_like(old, arguments)
     steps_of = {r.op: r for r in graph.relations if r.op is not None}
     writer = _Writer(graph, types, layouts, steps_of, chosen)
-    body = _Body(Steps(graph.mesh, new), known)
+    body = _Body(BlockSteps(graph.mesh, new), known)
     writer.block(old, body)
     last = old.last_op
     assert isinstance(last, ReturnOp)
@@ -73,7 +80,9 @@ def rewrite(function: FuncOp, graph: Graph, layouts: Sequence[Layout], chosen: C
     old.drop_all_references()
 
 
-def _argument_type(argument: SSAValue, graph: Graph, types: Mapping[Tensor, DistType]) -> DistType:
+def _argument_type(
+    argument: SSAValue, graph: TensorGraph, types: Mapping[Tensor, DistType]
+) -> DistType:
     """Return the type of an argument: as it is written if that names sub-axes."""
     x = dist_type(argument)
     return x if x.axes else types[graph.of[argument]]
@@ -88,7 +97,7 @@ class _Body:
         moved: values in other layouts, by the value and the type.
     """
 
-    steps: Steps
+    steps: BlockSteps
     known: dict[SSAValue, SSAValue]
     moved: dict[tuple[SSAValue, DistType], SSAValue] = field(
         default_factory=dict[tuple[SSAValue, DistType], SSAValue]
@@ -100,7 +109,7 @@ class _Writer:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: TensorGraph,
         types: Mapping[Tensor, DistType],
         layouts: Sequence[Layout],
         steps_of: Mapping[DistOp, Relation],
@@ -238,7 +247,7 @@ class _Writer:
         carries, slices = len(loop.carried), len(loop.sliced)
         inner_types = [self._type(argument) for argument in block.args]
         inner, known = _block_like(block, inner_types)
-        inside = _Body(Steps(self.mesh, inner), known)
+        inside = _Body(BlockSteps(self.mesh, inner), known)
         self.block(block, inside)
         last = block.last_op
         assert isinstance(last, YieldOp)

@@ -7,7 +7,7 @@ if they run faster without, they do.
 
 from collections.abc import Mapping, Sequence
 
-from collir.synthesis.propagation.choice import Choice, Moved
+from collir.synthesis.propagation.choice import LayoutChoice, Moved
 from collir.synthesis.propagation.graph import Relation
 from collir.synthesis.propagation.spread import Spreading
 
@@ -29,13 +29,15 @@ def share(spreading: Spreading) -> None:
     spreading.taken = taken
 
 
-def _without(choices: Sequence[Choice], relation: Relation, moved: Moved) -> Choice | None:
+def _without(
+    choices: Sequence[LayoutChoice], relation: Relation, moved: Moved
+) -> LayoutChoice | None:
     """Return the fastest choice that does not bring an operand somewhere, if there is one."""
     fitting = [choice for choice in choices if moved not in choice.moves_of(relation)]
     return min(fitting, key=lambda x: x.seconds - x.moves + sum(x.brought.values()), default=None)
 
 
-def _seconds(taken: Mapping[Relation, Choice], users: Sequence[Relation]) -> float:
+def _seconds(taken: Mapping[Relation, LayoutChoice], users: Sequence[Relation]) -> float:
     """Return the seconds of some steps, with each operand brought once, unless others bring it."""
     own: dict[Moved, float] = {}
     total = 0.0

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator
 
 from collir.ir.roles import Role
 from collir.layout.structure import REPEATED
-from collir.synthesis.propagation.choice import Choice, Moved, layout_with
+from collir.synthesis.propagation.choice import LayoutChoice, Moved, layout_with
 from collir.synthesis.propagation.estimate import Estimates
-from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
+from collir.synthesis.propagation.graph import Layout, Relation, Tensor, TensorGraph
 
 STAGES = 3
 """Inputs, weights, states."""
@@ -44,7 +44,7 @@ class Spreading:
         taken: how steps run that share operands which are brought somewhere.
     """
 
-    def __init__(self, graph: Graph, estimates: Estimates, first: Collection[str] = ()):
+    def __init__(self, graph: TensorGraph, estimates: Estimates, first: Collection[str] = ()):
         self.graph, self.estimates, self.first = graph, estimates, first
         self.layouts: list[Layout] = [
             tensor.layout or ((),) * len(tensor.shape) for tensor in graph.tensors
@@ -54,7 +54,7 @@ class Spreading:
         for number, relation in enumerate(graph.relations):
             for tensor in relation.members:
                 self.around[tensor.number].append(number)
-        self.taken: dict[Relation, Choice] = {}
+        self.taken: dict[Relation, LayoutChoice] = {}
         self._waiting: tuple[dict[int, None], ...] = ({}, {}, {})
 
     def run(self) -> None:
@@ -145,7 +145,7 @@ class Spreading:
             if all(indices_of[axis] == 1 for axis in axes)
         }
 
-    def _conflict(self) -> tuple[Relation, Choice] | None:
+    def _conflict(self) -> tuple[Relation, LayoutChoice] | None:
         """Return the first relation with a conflict that a member without a layout waits for, and
         how it is settled."""
         for relation in self.graph.relations:
@@ -175,7 +175,7 @@ class Spreading:
             for axes in wishes.get(index, ())
         )
 
-    def _changes(self, relation: Relation, choice: Choice) -> bool:
+    def _changes(self, relation: Relation, choice: LayoutChoice) -> bool:
         """Return whether a choice shards a dimension of a member more."""
         return any(
             tensor.layout is None
@@ -188,7 +188,7 @@ class Spreading:
 
     # --- what it costs ------------------------------------------------------------------------
 
-    def choices(self, relation: Relation) -> list[Choice]:
+    def choices(self, relation: Relation) -> list[LayoutChoice]:
         """Return how a step may run in the layouts of its members, the one to take first."""
         layouts = tuple(self.layouts[tensor.number] for tensor in relation.members)
         choices = self.estimates.choices(relation, layouts)
@@ -196,7 +196,7 @@ class Spreading:
             return choices
         return [taken, *(choice for choice in choices if choice is not taken)]
 
-    def best(self, relation: Relation) -> Choice:
+    def best(self, relation: Relation) -> LayoutChoice:
         """Return how a step runs in the layouts of its members."""
         return self.choices(relation)[0]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from xdsl.ir import SSAValue
 
 from collir.dialects.tensor import dist_type
-from collir.ir.terms import Steps
 from collir.layout import DistType
 from collir.layout.types import with_axes
+from collir.transforms.terms import BlockSteps
 
 
-def bring(steps: Steps, value: SSAValue, to: DistType) -> SSAValue:
+def bring(steps: BlockSteps, value: SSAValue, to: DistType) -> SSAValue:
     """Add the steps that bring a value to a layout, and return the value there; a
     ``redistribute`` stands where no single step leads on.
 

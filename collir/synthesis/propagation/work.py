@@ -14,7 +14,7 @@ from typing import NamedTuple
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from collir.cost.programs.kernels import Kernels, kernels_of
+from collir.cost.programs.kernels import FusedKernels, kernels_of
 from collir.cost.programs.local_steps import LocalStep, local_times
 from collir.cost.programs.masks import Masked, part_of
 from collir.cost.programs.operations import computed
@@ -25,7 +25,7 @@ from collir.layout import DistType, Mesh
 from collir.synthesis.propagation.devices import places_of
 
 
-class Times(NamedTuple):
+class StepTimes(NamedTuple):
     """The seconds of a step at each place, the sub-axes over which it is divided, and the type of
     its result."""
 
@@ -34,7 +34,7 @@ class Times(NamedTuple):
     result: DistType
 
 
-class Work:
+class DeviceWork:
     """The times of steps on the devices of a mesh.
 
     Attributes:
@@ -46,7 +46,7 @@ class Work:
     def __init__(self, function: FuncOp, mesh: Mesh):
         self.mesh = mesh
         self.places = places_of(mesh)
-        self._kernels: dict[Block, Kernels] = {}
+        self._kernels: dict[Block, FusedKernels] = {}
         self._read: set[tuple[DistOp, int]] = set()
         self.shared: tuple[frozenset[str], Sequence[int]] | None = None
         self._known = _known_on(mesh)
@@ -75,7 +75,7 @@ class Work:
     def state(self, op: DistOp) -> tuple[bool, ...]:
         """Return whether a step is made again where it is used, is launched, writes its result, and
         reads each of its operands, which others in its kernel have not read."""
-        kernels = self._kernels[op.parent] if op.parent else Kernels()
+        kernels = self._kernels[op.parent] if op.parent else FusedKernels()
         made, part = op in kernels.made, op in kernels.last
         reads = (
             not kernels.is_inside(value) and (op, number) not in self._read
@@ -93,7 +93,7 @@ class Work:
 
     def times(
         self, op: DistOp, types: Sequence[DistType], properties: dict[str, Attribute]
-    ) -> Times:
+    ) -> StepTimes:
         """Return the times of a step on operands of some types.
 
         Raises:
@@ -106,7 +106,7 @@ class Work:
             self._known[key] = self._times(op, types, properties, state, mask)
         return self._known[key]
 
-    def seconds(self, times: Times) -> float:
+    def seconds(self, times: StepTimes) -> float:
         """Return the time of a step: that of the device that takes longest."""
         if self.shared is not None and not self.shared[0].isdisjoint(times.axes):
             listed = [times.places[place] for place in self.shared[1]]
@@ -120,12 +120,12 @@ class Work:
         properties: dict[str, Attribute],
         state: Sequence[bool],
         mask: Masked | None,
-    ) -> Times:
+    ) -> StepTimes:
         block = Block(arg_types=[DistTensorType(x) for x in types])
         made = type(op).make(self.mesh, *block.args, **properties)
         again, launched, writes, *reads = state
         if op.kind.is_view or again:
-            return Times((0.0,) * len(self.places), frozenset(), dist_type(made.result))
+            return StepTimes((0.0,) * len(self.places), frozenset(), dist_type(made.result))
         made.location = op.location
         read = [x for x, is_read in zip(made.operands, reads, strict=True) if is_read]
         written = int(dist_type(made.result).local_bytes(self.mesh)) if writes else 0
@@ -151,10 +151,10 @@ class Work:
             less += written * (1 - place.part(self.mesh, values[-1]))
             own = replace(own, size=max(0.0, local.size - less))
             times.append(local_times(own, place.device).seconds)
-        return Times(tuple(times), axes, values[-1])
+        return StepTimes(tuple(times), axes, values[-1])
 
 
 @lru_cache(maxsize=8)
-def _known_on(mesh: Mesh) -> dict[object, Times]:
+def _known_on(mesh: Mesh) -> dict[object, StepTimes]:
     """Return the times on a mesh that are known: functions share them."""
     return {}

@@ -19,7 +19,7 @@ from collir.layout.coll import local_inverse, local_twin
 from collir.layout.steps import StepKind
 from collir.synthesis.programs.fusion import only_user
 from collir.synthesis.reorder.interleave import part
-from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices
+from collir.synthesis.reorder.prices import NOTHING, Form, Price, StepPrices
 from collir.synthesis.reorder.swap import after
 
 Forms = tuple[Form, ...]
@@ -46,7 +46,7 @@ class Joined:
     gone: tuple[DistOp, ...]
 
 
-def earlier(prices: Prices, op: DistOp) -> Joined | None:
+def earlier(prices: StepPrices, op: DistOp) -> Joined | None:
     """Return the step behind a join moved to its operands, if that is cheaper."""
     step = mover(only_user(op.result))
     if step is None:
@@ -77,7 +77,7 @@ def earlier(prices: Prices, op: DistOp) -> Joined | None:
     return Joined(tuple(firsts), (join, target), None, (op, step))
 
 
-def later(prices: Prices, op: DistOp) -> Joined | None:
+def later(prices: StepPrices, op: DistOp) -> Joined | None:
     """Return a step in front of a join moved to its result, if that is cheaper."""
     reached = [_reaching(prices, value) for value in op.operands]
     for form in dict.fromkeys(reach.form for reach in reached if reach is not None):
@@ -88,7 +88,7 @@ def later(prices: Prices, op: DistOp) -> Joined | None:
 
 
 def _later(
-    prices: Prices, op: DistOp, reached: Sequence["_Reach | None"], form: Form
+    prices: StepPrices, op: DistOp, reached: Sequence["_Reach | None"], form: Form
 ) -> Joined | None:
     join, back = prices.of(op), _undone(prices, form)
     firsts: list[tuple[SSAValue, Forms]] = []
@@ -144,7 +144,7 @@ class _Reach:
     gone: tuple[DistOp, ...]
 
 
-def _reaching(prices: Prices, value: SSAValue) -> _Reach | None:
+def _reaching(prices: StepPrices, value: SSAValue) -> _Reach | None:
     """Return the last step that changes the layout of a value, if it can be moved to the join."""
     passed: list[DistOp] = []
     while len(passed) < REACH and (op := _only_maker(value)) is not None and op.kind.maps:
@@ -172,7 +172,7 @@ def mover(op: object) -> DistOp | None:
     return step if step is not None and step.kind.layout_only else None
 
 
-def _on_operand(prices: Prices, form: Form, x: DistType) -> tuple[Forms, DistType] | None:
+def _on_operand(prices: StepPrices, form: Form, x: DistType) -> tuple[Forms, DistType] | None:
     """Return the steps on an operand that do what a step does on the result, and their type.
 
     The steps are the step itself, or local steps, or none. None: no steps do it.
@@ -192,13 +192,13 @@ def _on_operand(prices: Prices, form: Form, x: DistType) -> tuple[Forms, DistTyp
     return steps, x
 
 
-def _undone(prices: Prices, form: Form) -> Form | None:
+def _undone(prices: StepPrices, form: Form) -> Form | None:
     """Return the local step that undoes a collective; None: there is none."""
     kind = local_inverse(form.kind)
     return None if kind is None else _alike(prices, kind, form)
 
 
-def _alike(prices: Prices, kind: StepKind, form: Form) -> Form:
+def _alike(prices: StepPrices, kind: StepKind, form: Form) -> Form:
     """Return a step of a kind with the arguments of another step."""
     names = [parameter.name for parameter in kind.parameters if not parameter.hint]
     return prices.form(OPERATIONS[kind.name], {name: form.properties[name] for name in names})
@@ -246,7 +246,7 @@ def _sum(a: Price | None, b: Price | None) -> Price | None:
     return None if a is None or b is None else a.plus(b)
 
 
-def _written(prices: Prices, join: Form, types: Sequence[DistType]) -> Price | None:
+def _written(prices: StepPrices, join: Form, types: Sequence[DistType]) -> Price | None:
     """Return the price of a join; of a concat the least, as parts may be in place already."""
     price = prices.price(join, *types)
     if price is not None and join.kind.packs:
@@ -254,7 +254,7 @@ def _written(prices: Prices, join: Form, types: Sequence[DistType]) -> Price | N
     return price
 
 
-def _as_written(prices: Prices, row: Sequence[DistOp]) -> Price | None:
+def _as_written(prices: StepPrices, row: Sequence[DistOp]) -> Price | None:
     total: Price | None = NOTHING
     for op in row:
         total = _sum(total, prices.price(prices.of(op), dist_type(op.operands[0])))
@@ -274,7 +274,7 @@ class _Row(NamedTuple):
     ends: tuple[DistType, DistType] | None
 
 
-def _prolonged(prices: Prices, row: Sequence[DistOp], value: SSAValue, *more: Form) -> _Row:
+def _prolonged(prices: StepPrices, row: Sequence[DistOp], value: SSAValue, *more: Form) -> _Row:
     """Return the row of some steps and more behind them; ``value`` is in between."""
     x, plain = dist_type(value), _as_written(prices, row)
     for form in more:
@@ -287,7 +287,7 @@ def _prolonged(prices: Prices, row: Sequence[DistOp], value: SSAValue, *more: Fo
     return _Row(plain, (dist_type(row[0].operands[0]), x))
 
 
-def _preceded(prices: Prices, form: Form, x: DistType, row: Sequence[DistOp]) -> _Row:
+def _preceded(prices: StepPrices, form: Form, x: DistType, row: Sequence[DistOp]) -> _Row:
     """Return the row of a step on ``x`` and some steps behind it."""
     plain = _sum(prices.price(form, x), _as_written(prices, row))
     if not row or not _sends([form.kind, *(op.kind for op in row)]):
@@ -295,7 +295,7 @@ def _preceded(prices: Prices, form: Form, x: DistType, row: Sequence[DistOp]) ->
     return _Row(plain, (x, dist_type(row[-1].result)))
 
 
-def _pays(prices: Prices, rest: Price | None, rows: Sequence[_Row], old: Price | None) -> bool:
+def _pays(prices: StepPrices, rest: Price | None, rows: Sequence[_Row], old: Price | None) -> bool:
     """Return whether rows of steps and the rest cost less than the old steps.
 
     Each row may become the cheapest program. Programs are searched only where lower bounds on their

@@ -17,7 +17,7 @@ from xdsl.ir import SSAValue
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.layout import DistType
 from collir.synthesis.programs.fusion import layout_change, only_user, rows_of
-from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices, Run
+from collir.synthesis.reorder.prices import NOTHING, CheapestRun, Form, Price, StepPrices
 from collir.synthesis.reorder.swap import after, before
 
 Point = tuple[int, int]
@@ -25,7 +25,7 @@ Point = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Placed:
+class PathStep:
     """A step of a path.
 
     Attributes:
@@ -34,7 +34,7 @@ class Placed:
         origin: the number of the operation that did it; of a program, the last of those that did.
     """
 
-    does: Form | Run
+    does: Form | CheapestRun
     result: DistType
     origin: int
 
@@ -51,7 +51,7 @@ class _Way:
 
     price: Price
     start: Point | None = None
-    last: Placed | None = None
+    last: PathStep | None = None
 
 
 class Grid:
@@ -64,7 +64,7 @@ class Grid:
         price: the price of the row as it is written; None: it has none.
     """
 
-    def __init__(self, prices: Prices, source: DistType, forms: Sequence[Form]):
+    def __init__(self, prices: StepPrices, source: DistType, forms: Sequence[Form]):
         self.prices = prices
         self.local_at = [n for n, form in enumerate(forms) if form.kind.maps]
         self.mover_at = [n for n, form in enumerate(forms) if not form.kind.maps]
@@ -129,7 +129,7 @@ class Grid:
         """The price of the path of least time."""
         return self._settled(False, lambda _: True)[1]
 
-    def best(self) -> list[Placed] | None:
+    def best(self) -> list[PathStep] | None:
         """Return the steps of a path cheaper than the row as it is written; None: there is none."""
         written = self.price
         if written is None:
@@ -142,7 +142,7 @@ class Grid:
 
     def _settled(
         self, sending_first: bool, worth: Callable[[Price], bool]
-    ) -> tuple[list[Placed], Price]:
+    ) -> tuple[list[PathStep], Price]:
         """Return the cheapest path and its price.
 
         A program counts with a lower bound on its price until it lies on a path that would be the
@@ -151,11 +151,11 @@ class Grid:
         while True:
             ways = self._ways(sending_first)
             way = ways[self.size]
-            price, path = way.price, list[Placed]()
+            price, path = way.price, list[PathStep]()
             while way.start is not None:
                 path += [way.last] if way.last else []
                 way = ways[way.start]
-            runs = [step.does for step in path if isinstance(step.does, Run)]
+            runs = [step.does for step in path if isinstance(step.does, CheapestRun)]
             guesses = [run for run in runs if run.plan is None]
             if not guesses or not worth(price):
                 return path[::-1], price
@@ -175,14 +175,14 @@ class Grid:
                         ways[end] = _Way(total, (i, j), last)
         return ways
 
-    def _from(self, i: int, j: int) -> Iterator[tuple[Point, Price, Placed | None]]:
+    def _from(self, i: int, j: int) -> Iterator[tuple[Point, Price, PathStep | None]]:
         """Yield the steps from a point: where they end, their price, and the step to take."""
         x = self.types[i, j]
         if (i, j) in self.down:
             form, result = self.locals[i], self.types[i + 1, j]
             price = self.prices.price(form, x)
             if price is not None:
-                yield (i + 1, j), price, Placed(form, result, self.local_at[i])
+                yield (i + 1, j), price, PathStep(form, result, self.local_at[i])
         sends = False
         for end in range(j, self.size[1]):
             if (form := self.across.get((i, end))) is None:
@@ -192,10 +192,10 @@ class Grid:
             if end == j:
                 price = self.prices.price(form, x)
                 if price is not None:
-                    yield (i, end + 1), price, Placed(form, result, origin)
+                    yield (i, end + 1), price, PathStep(form, result, origin)
             elif sends and (run := self.prices.guessed(x, result)) is not None:
                 empty = run.plan is not None and not run.plan.steps
-                last = None if empty else Placed(run, result, origin)
+                last = None if empty else PathStep(run, result, origin)
                 yield (i, end + 1), run.price, last
 
 

@@ -24,12 +24,12 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.formulas import Formula
 from collir.layout.steps import Argument, StepKind
-from collir.synthesis.programs.build import Plan, planned, stand_in
+from collir.synthesis.programs.build import ProgramPlan, planned, stand_in
 from collir.synthesis.programs.layouts import LayoutPaths
 from collir.synthesis.programs.pricing import Pricing
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.states import StatePaths, is_unordered
-from collir.synthesis.programs.steps import Step
+from collir.synthesis.programs.steps import CollectiveStep
 from collir.synthesis.searching import TIME, record_cut_off
 
 SHARES = 10
@@ -100,7 +100,7 @@ NOTHING = Price()
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """The type and properties of an operation; equal forms are one object (``Prices.form``)."""
+    """The type and properties of an operation; equal forms are one object (``StepPrices.form``)."""
 
     op: type[DistOp]
     properties: Mapping[str, Attribute]
@@ -124,7 +124,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Run:
+class CheapestRun:
     """The cheapest program from one layout to another.
 
     Attributes:
@@ -133,11 +133,11 @@ class Run:
 
     source: DistType
     target: DistType
-    plan: Plan | None
+    plan: ProgramPlan | None
     price: Price
 
 
-class Prices:
+class StepPrices:
     """Types and prices of steps on one mesh, under one model.
 
     All searches together keep within the time limit of the options, and each search keeps within
@@ -151,7 +151,7 @@ class Prices:
         self._forms: dict[Hashable, Form] = {}
         self._types: dict[tuple[Form, tuple[DistType, ...], Formulas], DistType | None] = {}
         self._prices: dict[tuple[Form, tuple[DistType, ...]], Price | None] = {}
-        self._runs: dict[tuple[DistType, DistType, Formulas], Run | None] = {}
+        self._runs: dict[tuple[DistType, DistType, Formulas], CheapestRun | None] = {}
 
     def form(self, op: type[DistOp], properties: Mapping[str, Attribute]) -> Form:
         """Return the form with these properties; equal forms are the same object."""
@@ -195,7 +195,7 @@ class Prices:
             return None
         return Price(seconds_sent(cost), cost.time, copied_bytes(cost), 1)
 
-    def run(self, source: DistType, target: DistType) -> Run | None:
+    def run(self, source: DistType, target: DistType) -> CheapestRun | None:
         """Return the cheapest program from one layout to another, or None if none was found."""
         key = source, target, _formulas(source, target)
         known = self._runs.get(key)
@@ -203,7 +203,7 @@ class Prices:
             known = self._runs[key] = self._searched(source, target)
         return known
 
-    def guessed(self, source: DistType, target: DistType) -> Run | None:
+    def guessed(self, source: DistType, target: DistType) -> CheapestRun | None:
         """Return the cheapest program, or a lower bound on its price if it is not searched yet.
 
         Searches take time, and in most cases the lower bound shows that none is needed. The result
@@ -214,7 +214,7 @@ class Prices:
             self._runs[key] = self._guess(source, target)
         return self._runs[key]
 
-    def _guess(self, source: DistType, target: DistType) -> Run | None:
+    def _guess(self, source: DistType, target: DistType) -> CheapestRun | None:
         if source == target:
             return _unchanged(source)
         paths_class = StatePaths if is_unordered(source, target) else LayoutPaths
@@ -225,9 +225,9 @@ class Prices:
             least = paths.root().bound / padding
         except (CostError, LayoutError):
             return None
-        return Run(source, target, None, Price(least, least))
+        return CheapestRun(source, target, None, Price(least, least))
 
-    def _searched(self, source: DistType, target: DistType) -> Run | None:
+    def _searched(self, source: DistType, target: DistType) -> CheapestRun | None:
         if source == target:
             return _unchanged(source)
         seconds = min(self._left, self._share)
@@ -248,7 +248,9 @@ class Prices:
         finally:
             self._left -= monotonic() - start
 
-    def _planned(self, source: DistType, target: DistType, steps: tuple[Step, ...]) -> Run | None:
+    def _planned(
+        self, source: DistType, target: DistType, steps: tuple[CollectiveStep, ...]
+    ) -> CheapestRun | None:
         """Build a program and return it with its price, or None if a step has no price.
 
         Raises:
@@ -260,10 +262,10 @@ class Prices:
             if cost is None:
                 return None
             price = price.plus(cost)
-        return Run(source, target, plan, price)
+        return CheapestRun(source, target, plan, price)
 
 
-def _unchanged(x: DistType) -> Run:
+def _unchanged(x: DistType) -> CheapestRun:
     """Return the run without steps, from a layout to itself."""
     value = stand_in(x)
-    return Run(x, x, Plan(value, (), value), NOTHING)
+    return CheapestRun(x, x, ProgramPlan(value, (), value), NOTHING)

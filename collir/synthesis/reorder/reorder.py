@@ -22,18 +22,18 @@ from collir.dialects.operation import DistOp, is_collective, repeats_operands
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
-from collir.ir.straight import on_straight_programs
 from collir.layout import DistType, Mesh
 from collir.synthesis.programs.fusion import layout_change
-from collir.synthesis.programs.paying import Kinds, Rank, Rewrites, left_out_of
+from collir.synthesis.programs.paying import Kinds, RewriteRank, Rewrites, left_out_of
 from collir.synthesis.programs.rewriting import erase, replace_by, rewriter_at
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.reorder.hoist import Joined, earlier, later
-from collir.synthesis.reorder.interleave import Grid, Placed, thread_to, threads
-from collir.synthesis.reorder.prices import Form, Prices
+from collir.synthesis.reorder.interleave import Grid, PathStep, thread_to, threads
+from collir.synthesis.reorder.prices import Form, StepPrices
 from collir.synthesis.searching import grouped_remarks
+from collir.transforms.loops.straight import on_straight_programs
 
-Rule = Callable[[Prices, DistOp], Joined | None]
+Rule = Callable[[StepPrices, DistOp], Joined | None]
 """A function that returns what may take the place of the steps around a join, or None."""
 
 WINDOW = 12
@@ -52,20 +52,20 @@ def reorder(
     module: ModuleOp, options: SearchOptions, listener: PatternRewriterListener | None = None
 ) -> None:
     """Rewrite every function on levels, in place; never to a slower one."""
-    prices: dict[Mesh, Prices] = {}
+    prices: dict[Mesh, StepPrices] = {}
     with meshes_remembered():
         for function in without_weights(functions_of(module), "reordered"):
             mesh = mesh_of(function)
             if not mesh.placed:
                 continue
             if mesh not in prices:
-                prices[mesh] = Prices(mesh, options)
+                prices[mesh] = StepPrices(mesh, options)
             with grouped_remarks(function, f"a better order of steps in @{function.sym_name.data}"):
                 _reorder_function(function, prices[mesh], listener)
 
 
 def _reorder_function(
-    function: FuncOp, prices: Prices, listener: PatternRewriterListener | None
+    function: FuncOp, prices: StepPrices, listener: PatternRewriterListener | None
 ) -> None:
     """Rewrite one function as far as that pays."""
     before = _time(function, prices)
@@ -74,19 +74,19 @@ def _reorder_function(
 
     # Each rewrite is judged by the types of the steps it touches. All of them together are judged
     # by the time of the whole function, in which steps may overlap: so they are made on a copy.
-    def tried(left_out: Kinds) -> tuple[Rank, Iterable[Hashable]]:
+    def tried(left_out: Kinds) -> tuple[RewriteRank, Iterable[Hashable]]:
         with scratch_copy(function) as copy:
             reordering = _Reordering(copy, prices, None, left_out)
             reordering.run()
             time = _time(copy, prices) if reordering.rewrites.made else before
-        return Rank.of(math.inf if time is None else time, before), reordering.rewrites.made
+        return RewriteRank.of(math.inf if time is None else time, before), reordering.rewrites.made
 
     left_out = left_out_of(function, "reorder-by-hierarchy", tried)
     if left_out is not None:
         _Reordering(function, prices, listener, left_out).run()
 
 
-def _time(function: FuncOp, prices: Prices) -> float | None:
+def _time(function: FuncOp, prices: StepPrices) -> float | None:
     """Return the seconds of a function; None if it cannot be simulated."""
     try:
         return simulate_function(function, prices.options.model).time
@@ -105,14 +105,14 @@ class _Reordering:
     def __init__(
         self,
         function: FuncOp,
-        prices: Prices,
+        prices: StepPrices,
         listener: PatternRewriterListener | None,
         left_out: Kinds,
     ):
         self.function, self.prices, self.listener = function, prices, listener
         self.rewrites = Rewrites(left_out)
         self.mesh = prices.mesh
-        self.best: dict[Hashable, list[Placed] | None] = {}
+        self.best: dict[Hashable, list[PathStep] | None] = {}
         self.done: set[tuple[DistOp, ...]] = set()
 
     def run(self) -> None:
@@ -150,7 +150,7 @@ class _Reordering:
                 return changed
             start += WINDOW // 2
 
-    def _interleaved(self, ops: Sequence[DistOp]) -> list[Placed] | None:
+    def _interleaved(self, ops: Sequence[DistOp]) -> list[PathStep] | None:
         """Return the best order of some steps; None: the written one.
 
         Rows that are alike are searched once.
@@ -166,7 +166,7 @@ class _Reordering:
         """Return the type that a row of steps starts from, and its forms."""
         return dist_type(ops[0].operands[0]), tuple(map(self.prices.of, ops))
 
-    def _rewrite(self, ops: Sequence[DistOp], placed: Sequence[Placed]) -> list[DistOp]:
+    def _rewrite(self, ops: Sequence[DistOp], placed: Sequence[PathStep]) -> list[DistOp]:
         """Put steps in the place of others, in about the places where those were; return them."""
         value: SSAValue = ops[0].operands[0]
         made: list[DistOp] = []

@@ -16,7 +16,7 @@ from collir.dialects.tensor import DistTensorType
 from collir.layout import Dim, DistType, DType, Reduction
 from collir.layout.operation_table import OperationTable
 from collir.layout.steps import ArgumentKind, Arguments
-from collir.synthesis.reorder.prices import Form, Prices
+from collir.synthesis.reorder.prices import Form, StepPrices
 
 
 def exact(mover: Form, local: Form, x: DistType, ahead: bool) -> bool:
@@ -70,7 +70,7 @@ def _selects(x: DistType) -> bool:
 
 
 def before(
-    prices: Prices, mover: Form, local: Form, x: DistType, passed: DistType
+    prices: StepPrices, mover: Form, local: Form, x: DistType, passed: DistType
 ) -> tuple[Form, DistType] | None:
     """Return the form of a mover in front of the local step it follows, and its result type.
 
@@ -91,7 +91,7 @@ def before(
 
 
 def after(
-    prices: Prices, mover: Form, local: Form, x: DistType, passed: DistType
+    prices: StepPrices, mover: Form, local: Form, x: DistType, passed: DistType
 ) -> tuple[Form, DistType] | None:
     """Return the form of a mover behind the local step it precedes, and its operand type.
 
@@ -111,7 +111,7 @@ def after(
     return None
 
 
-def _on_dims(prices: Prices, mover: Form, to: DistType | None, rank: int) -> Iterator[Form]:
+def _on_dims(prices: StepPrices, mover: Form, to: DistType | None, rank: int) -> Iterator[Form]:
     """Yield a mover with all dimensions, its own first; a permute with the layout it leads to."""
     properties = mover.properties
     if "to" in properties:

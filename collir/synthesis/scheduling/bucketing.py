@@ -40,15 +40,21 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.ir.roles import pass_role
-from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.programs.choices import needs_search, priced_programs
-from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
+from collir.synthesis.programs.paying import Kinds, RewriteRank, left_out_of
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, has_collectives
-from collir.synthesis.scheduling.ordering import Steps, Work, sent_steps, work_of, write_in_order
+from collir.synthesis.scheduling.ordering import (
+    Steps,
+    TimedSteps,
+    sent_steps,
+    work_of,
+    write_in_order,
+)
 from collir.synthesis.scheduling.packing import kind_of, packed
 from collir.synthesis.searching import grouped_remarks
+from collir.transforms.loops.straight import on_straight_programs
 
 MIB = 2**20
 SIZES_PER_DOUBLING = 2
@@ -252,7 +258,7 @@ class _Bucketing:
         tried = partial(self._tried, rule)
         return rule, left_out_of(self.function, "bucket", tried, otherwise)
 
-    def _tried(self, rule: Rule, left_out: Kinds) -> tuple[Rank, list[Hashable]]:
+    def _tried(self, rule: Rule, left_out: Kinds) -> tuple[RewriteRank, list[Hashable]]:
         """Return the rank of the function packed by a rule, and the kinds that are packed.
 
         It is to be faster than it is, if both are scheduled, not slower as it is written, and it
@@ -261,26 +267,26 @@ class _Bucketing:
         with scratch_copy(self.function) as copy:
             made = self._pack(copy, rule, left_out)
             if not made:
-                return Rank(1.0, self._unpacked_time), made
+                return RewriteRank(1.0, self._unpacked_time), made
             time = self._work(copy).best()[0]
             written = simulate_function(copy, self.options.model)
         if not fits_memory(written):
-            return Rank(math.inf, time), made
+            return RewriteRank(math.inf, time), made
         slower = max(
-            Rank.of(written.time, self.time).slower,
-            Rank.of(time, self._unpacked_time * (1 - 2 * TIE)).slower,
+            RewriteRank.of(written.time, self.time).slower,
+            RewriteRank.of(time, self._unpacked_time * (1 - 2 * TIE)).slower,
         )
-        return Rank(slower, time), made
+        return RewriteRank(slower, time), made
 
     @cached_property
-    def _unpacked(self) -> Work:
+    def _unpacked(self) -> TimedSteps:
         return self._work(self.function)
 
     @cached_property
     def _unpacked_time(self) -> float:
         return self._unpacked.best()[0]
 
-    def _work(self, function: FuncOp) -> Work:
+    def _work(self, function: FuncOp) -> TimedSteps:
         """Return the work of a function with the cheapest programs."""
         mesh = mesh_of(function)
         return work_of(function, self.options.model, lambda op: self._steps(op, mesh))
@@ -334,7 +340,7 @@ class _Bucketing:
                 stale = True
         return made
 
-    def _group(self, function: FuncOp, work: Work, kind: Hashable) -> Bucketable:
+    def _group(self, function: FuncOp, work: TimedSteps, kind: Hashable) -> Bucketable:
         """Return the collectives of a kind."""
         mesh = mesh_of(function)
         members = {
@@ -409,7 +415,7 @@ def _local_bytes(op: DistOp, mesh: Mesh) -> int:
     return max(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.results[0]))
 
 
-def _ready_times(work: Work) -> list[float]:
+def _ready_times(work: TimedSteps) -> list[float]:
     """Return the seconds at which the operands of all tasks are ready.
 
     Collectives wait for their operands only; computations also wait for each other.

@@ -23,7 +23,7 @@ from xdsl.ir import Operation
 from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.collectives import op_cost, stream_of
-from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
+from collir.cost.programs.kernels import FusedKernels, kernels_of, runs_compiled
 from collir.cost.programs.local_steps import local_phases, sent_phases
 from collir.cost.programs.operations import local_step
 from collir.cost.programs.schedule import StepTask, schedule
@@ -41,7 +41,7 @@ Steps = Sequence[tuple[tuple[Phase, ...], int]]
 
 
 @dataclass(frozen=True)
-class Work:
+class TimedSteps:
     """The steps of a function that take time, in the order in which they are written.
 
     Attributes:
@@ -108,7 +108,7 @@ class Work:
 
 def work_of(
     function: FuncOp, model: CostModel, steps: Callable[[DistOp], Steps] | None = None
-) -> Work:
+) -> TimedSteps:
     """Return the steps of a function as tasks.
 
     Args:
@@ -119,7 +119,7 @@ def work_of(
     """
     mesh, where = mesh_of(function), plan_buffers(function)
     block = function.body.block
-    kernels = kernels_of(block) if runs_compiled(block) else Kernels()
+    kernels = kernels_of(block) if runs_compiled(block) else FusedKernels()
     ops: list[Operation] = []
     tasks: list[StepTask] = []
     last: list[tuple[int, ...]] = []
@@ -144,7 +144,7 @@ def work_of(
     numbers = {op: number for number, op in enumerate(ops)}
     kernel = (kernels.last.get(op) for op in ops)
     ends = tuple(number if op is None else numbers[op] for number, op in enumerate(kernel))
-    return Work(tuple(ops), tuple(tasks), ends)
+    return TimedSteps(tuple(ops), tuple(tasks), ends)
 
 
 def sent_steps(costs: Iterable[StepCost]) -> list[tuple[tuple[Phase, ...], int]]:

@@ -26,15 +26,16 @@ from collir.ir.ahead import ahead_errors, is_ahead
 from collir.ir.calls import calls_in
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.loops import loop_alone, repeats_in
+from collir.ir.loops import repeats_in
 from collir.ir.remarks import listening, remark
-from collir.ir.rotation import prepare
 from collir.ir.selection import copy_with_functions
 from collir.layout.steps import AHEAD
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.programs.search_options import TIE
 from collir.synthesis.scheduling.memory import fits_memory
 from collir.synthesis.scheduling.ordering import AS_FAST
+from collir.transforms.as_run import prepare
+from collir.transforms.loops.bodies import loop_alone
 
 Scheduler = Callable[[ModuleOp], None]
 """A rewrite that lets collectives of a module run beside computations, in place."""

@@ -20,8 +20,8 @@ from collir.dialects.tensor import dist_type
 from collir.ir.calls import callees_first, calls_in
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import remark
-from collir.ir.rotation import functions_as_run
 from collir.layout.steps import ASYNC
+from collir.transforms.as_run import functions_as_run
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Sum, Table
+from collir.synthesis.sharding.factors import Costs, FactorSum, FactorTable, Fan, Numbers
 
 _ROUNDS = 2
 """How far colours see: to the steps and the tensors next to a step or a tensor, and theirs."""
 
 
-def alike(whole: Sum, kinds: Sequence[Hashable]) -> list[int]:
+def alike(whole: FactorSum, kinds: Sequence[Hashable]) -> list[int]:
     """Return a number for each variable, the same for those that are alike.
 
     Args:
@@ -31,7 +31,7 @@ def alike(whole: Sum, kinds: Sequence[Hashable]) -> list[int]:
     def number(key: Hashable) -> int:
         return numbers.setdefault(key, len(numbers))
 
-    costs = [number(_key(p.costs if isinstance(p, Table) else p.prices)) for p in parts]
+    costs = [number(_key(p.costs if isinstance(p, FactorTable) else p.prices)) for p in parts]
     places = [[(v, number(place)) for v, place in _places(part)] for part in parts]
     colours = [number(kind) for kind in kinds]
     for _ in range(_ROUNDS):
@@ -51,17 +51,17 @@ def _key(x: Costs | Numbers) -> Hashable:
     return x.shape, hash(x.tobytes())
 
 
-def _places(part: Table | Fan) -> Iterator[tuple[int, Hashable]]:
+def _places(part: FactorTable | Fan) -> Iterator[tuple[int, Hashable]]:
     """Yield the variables of a part, each with its place in it: of a step that takes a tensor, the
     layouts that it needs for its values."""
-    if isinstance(part, Table):
+    if isinstance(part, FactorTable):
         yield from ((variable, place) for place, variable in enumerate(part.scope))
     else:
         yield part.own, "own"
         yield from ((u, _key(needs)) for u, needs in zip(part.users, part.needs, strict=True))
 
 
-def _clashing(part: Table | Fan, colours: Sequence[int]) -> list[int]:
+def _clashing(part: FactorTable | Fan, colours: Sequence[int]) -> list[int]:
     """Return the variables of a part that cannot be one variable: those of one colour, but for
     steps that take the same tensor."""
     if isinstance(part, Fan):
@@ -71,7 +71,7 @@ def _clashing(part: Table | Fan, colours: Sequence[int]) -> list[int]:
     return [v for v in part.scope if counts[colours[v]] > 1]
 
 
-def tied(whole: Sum, of: Sequence[int]) -> Sum:
+def tied(whole: FactorSum, of: Sequence[int]) -> FactorSum:
     """Return a sum in which several variables are one.
 
     Args:
@@ -93,8 +93,8 @@ def tied(whole: Sum, of: Sequence[int]) -> Sum:
         own = of[fan.own]
         new = Fan(own, tuple(user for user, _ in users), tuple(users.values()), fan.prices)
         fans[own, tuple(users), fan.prices.tobytes()].append(new)
-    return Sum(
+    return FactorSum(
         sizes,
-        [Table(scope, costs) for scope, costs in tables.items()],
+        [FactorTable(scope, costs) for scope, costs in tables.items()],
         [replace(same[0], prices=same[0].prices * len(same)) for same in fans.values()],
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collir.synthesis.sharding.factors import Costs, Table, Values, merged, spread
+from collir.synthesis.sharding.factors import Costs, FactorTable, Values, merged, spread
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Eliminated:
         steps: for each variable that was eliminated, the scope and the sum of its tables.
     """
 
-    tables: list[Table]
+    tables: list[FactorTable]
     left: set[int]
     constant: float = 0.0
     steps: list[tuple[int, tuple[int, ...], Costs]] = field(
@@ -44,7 +44,7 @@ class Eliminated:
 
 def eliminate(
     sizes: Sequence[int],
-    tables: Sequence[Table],
+    tables: Sequence[FactorTable],
     most: int,
     kept: Collection[int] = (),
     around: Values | None = None,
@@ -63,10 +63,10 @@ def eliminate(
 
 class _Elimination:
     def __init__(
-        self, sizes: Sequence[int], tables: Sequence[Table], most: int, kept: Collection[int]
+        self, sizes: Sequence[int], tables: Sequence[FactorTable], most: int, kept: Collection[int]
     ):
         self.sizes, self.most, self.kept = list(sizes), most, frozenset(kept)
-        self.tables: dict[int, Table] = {}
+        self.tables: dict[int, FactorTable] = {}
         self.of: dict[int, set[int]] = {v: set() for v in range(len(sizes))}
         self.result = Eliminated([], set(range(len(sizes))))
         self.count = 0
@@ -74,9 +74,9 @@ class _Elimination:
         for table in merged(tables):
             self._add(table)
 
-    def _add(self, table: Table) -> None:
+    def _add(self, table: FactorTable) -> None:
         scope = tuple(v for v in table.scope if self.sizes[v] > 1)  # arrays have few dimensions
-        table = Table(scope, table.costs.reshape([self.sizes[v] for v in scope]))
+        table = FactorTable(scope, table.costs.reshape([self.sizes[v] for v in scope]))
         if not table.scope:
             self.result.constant += float(table.costs)
             return
@@ -125,7 +125,7 @@ class _Elimination:
         self._remove(variable)
         self.result.steps.append((variable, tuple(scope), total))
         axis = scope.index(variable)
-        self._put(Table(tuple(v for v in scope if v != variable), total.min(axis=axis)))
+        self._put(FactorTable(tuple(v for v in scope if v != variable), total.min(axis=axis)))
 
     def _set(self, variable: int, around: Values) -> None:
         """Give a variable its value in a solution."""
@@ -138,7 +138,7 @@ class _Elimination:
         for table in tables:
             axis = table.scope.index(variable)
             scope = tuple(v for v in table.scope if v != variable)
-            self._put(Table(scope, np.take(table.costs, value, axis=axis)))
+            self._put(FactorTable(scope, np.take(table.costs, value, axis=axis)))
 
     def _remove(self, variable: int) -> None:
         for number in list(self.of[variable]):
@@ -146,7 +146,7 @@ class _Elimination:
                 self.of[other].discard(number)
         self.result.left.discard(variable)
 
-    def _put(self, table: Table) -> None:
+    def _put(self, table: FactorTable) -> None:
         self._add(table)
         for variable in table.scope:
             if variable not in self.kept:

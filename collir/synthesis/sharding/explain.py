@@ -12,10 +12,10 @@ from collir.layout import Mesh
 from collir.layout.structure import index_text
 from collir.syntax.units import seconds_text
 from collir.synthesis.propagation.choice import Assignment, with_layout
-from collir.synthesis.propagation.graph import Graph, Relation
+from collir.synthesis.propagation.graph import Relation, TensorGraph
 from collir.synthesis.searching import TIME
 from collir.synthesis.sharding.problem import Sharding, is_kept, moves_of
-from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.solver import VariableValues, least_sum
 
 _MOST = 8
 """The most collectives that are explained one by one."""
@@ -29,7 +29,7 @@ class Reason(NamedTuple):
 
 
 def explanation(
-    graph: Graph, sharding: Sharding, solution: Solution, seconds: float | None
+    graph: TensorGraph, sharding: Sharding, solution: VariableValues, seconds: float | None
 ) -> Iterator[Reason]:
     """Yield why a solution is as it is: the times of steps and of moves, the moves that take most
     time, and the best solution that divides the largest step otherwise.
@@ -74,7 +74,7 @@ def explanation(
         )
 
 
-def _time(sharding: Sharding, solution: Solution, relation: Relation) -> float:
+def _time(sharding: Sharding, solution: VariableValues, relation: Relation) -> float:
     return sharding.way(solution.values, relation).seconds * relation.times
 
 
@@ -88,7 +88,7 @@ def _axes_text(mesh: Mesh, axes: Assignment) -> str:
 
 
 def _moves(
-    graph: Graph, sharding: Sharding, solution: Solution
+    graph: TensorGraph, sharding: Sharding, solution: VariableValues
 ) -> Iterator[tuple[float, Operation | SSAValue, str]]:
     """Yield the moves of a solution: their times, what they are for, and what moves."""
     values, seen = solution.values, set[tuple[object, ...]]()

@@ -28,7 +28,7 @@ _MOST_GROUPS = 4_000_000
 """The most combinations of layouts and sets of users of a bound."""
 
 
-class Table(NamedTuple):
+class FactorTable(NamedTuple):
     """Costs of the values of some variables.
 
     Attributes:
@@ -43,13 +43,13 @@ class Table(NamedTuple):
         """Return the costs for each value of a variable, where the others have these values."""
         return self.costs[tuple(slice(None) if v == variable else values[v] for v in self.scope)]
 
-    def restricted(self, kept: Mapping[int, Numbers]) -> "Table":
+    def restricted(self, kept: Mapping[int, Numbers]) -> "FactorTable":
         """Return the table with some values of variables alone."""
         costs = self.costs
         for axis, variable in enumerate(self.scope):
             if variable in kept:
                 costs = np.take(costs, kept[variable], axis=axis)
-        return Table(self.scope, costs)
+        return FactorTable(self.scope, costs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ class Fan:
         renumbered = tuple(np.searchsorted(used, own) for own in needs)
         return replace(self, needs=renumbered, prices=prices[:, used])
 
-    def table(self) -> Table:
+    def table(self) -> FactorTable:
         """Return the same costs as a table over the variables with several values, and the
         tensor."""
         sizes = {user: len(needs) for user, needs in zip(self.users, self.needs, strict=True)}
@@ -125,7 +125,7 @@ class Fan:
                 along = [-1 if other == user else 1 for other in users]
                 no_one &= (needs != layout).reshape(along)
             costs += price.reshape(-1, *[1] * len(users)) * ~no_one
-        return Table((self.own, *users), costs)
+        return FactorTable((self.own, *users), costs)
 
     def parts(self) -> "list[Fan]":
         """Return fans of few users whose sum is at most this one; it equals this one if there is
@@ -143,20 +143,20 @@ class Fan:
         ]
 
 
-class Sum:
+class FactorSum:
     """A sum of tables and fans.
 
     Attributes:
         sizes: the number of values of each variable.
     """
 
-    def __init__(self, sizes: Sequence[int], tables: Sequence[Table], fans: Sequence[Fan]):
+    def __init__(self, sizes: Sequence[int], tables: Sequence[FactorTable], fans: Sequence[Fan]):
         self.sizes, self.tables, self.fans = list(sizes), list(tables), list(fans)
 
     @cached_property
-    def of(self) -> list[list[Table | Fan]]:
+    def of(self) -> list[list[FactorTable | Fan]]:
         """The tables and fans of each variable."""
-        of: list[list[Table | Fan]] = [[] for _ in self.sizes]
+        of: list[list[FactorTable | Fan]] = [[] for _ in self.sizes]
         for part in (*self.tables, *self.fans):
             for variable in part.scope:
                 of[variable].append(part)
@@ -170,34 +170,34 @@ class Sum:
                 first = part.scope[0]
                 total += float(part.along(first, values)[values[first]])
             else:
-                assert isinstance(part, Table)
+                assert isinstance(part, FactorTable)
                 total += float(part.costs)
         return total
 
-    def restricted(self, kept: Mapping[int, Numbers]) -> "Sum":
+    def restricted(self, kept: Mapping[int, Numbers]) -> "FactorSum":
         """Return the sum over some values of variables alone, numbered anew."""
         sizes = [len(kept[v]) if v in kept else size for v, size in enumerate(self.sizes)]
         tables = [table.restricted(kept) for table in self.tables]
-        return Sum(sizes, tables, [fan.restricted(kept) for fan in self.fans])
+        return FactorSum(sizes, tables, [fan.restricted(kept) for fan in self.fans])
 
-    def scaled(self, factor: float) -> "Sum":
+    def scaled(self, factor: float) -> "FactorSum":
         """Return the sum times a factor."""
-        tables = [Table(scope, factor * costs) for scope, costs in self.tables]
+        tables = [FactorTable(scope, factor * costs) for scope, costs in self.tables]
         fans = [replace(fan, prices=factor * fan.prices) for fan in self.fans]
-        return Sum(self.sizes, tables, fans)
+        return FactorSum(self.sizes, tables, fans)
 
-    def with_tables(self, most: int) -> "Sum":
+    def with_tables(self, most: int) -> "FactorSum":
         """Return the same sum with tables for fans of few combinations."""
-        dense: list[Table] = []
+        dense: list[FactorTable] = []
         for fan in self.fans:
             if fan.entries <= most:
                 check_time()
                 dense.append(fan.table())
         fans = [fan for fan in self.fans if fan.entries > most]
-        return Sum(self.sizes, [*self.tables, *dense], fans)
+        return FactorSum(self.sizes, [*self.tables, *dense], fans)
 
 
-def merged(tables: Sequence[Table]) -> list[Table]:
+def merged(tables: Sequence[FactorTable]) -> list[FactorTable]:
     """Return tables of the same sum, each over variables that no other has all of."""
     added: dict[tuple[int, ...], Costs] = {}
     for scope, costs in tables:
@@ -212,14 +212,14 @@ def merged(tables: Sequence[Table]) -> list[Table]:
         larger = [other for other in having[scope[0]] if set(scope) < set(other)] if scope else []
         if larger:
             into = min(larger, key=lambda other: (added[other].size, other))
-            added[into] = added[into] + spread(Table(scope, added[scope]), into)
+            added[into] = added[into] + spread(FactorTable(scope, added[scope]), into)
             for variable in scope:
                 having[variable].discard(scope)
             del added[scope]
-    return [Table(scope, costs) for scope, costs in added.items()]
+    return [FactorTable(scope, costs) for scope, costs in added.items()]
 
 
-def spread(table: Table, scope: Sequence[int]) -> Costs:
+def spread(table: FactorTable, scope: Sequence[int]) -> Costs:
     """Return the costs of a table with dimensions for more variables, in increasing order."""
     have = dict(zip(table.scope, table.costs.shape, strict=True))
     return table.costs.reshape([have.get(v, 1) for v in scope])

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from collir.synthesis.searching import interrupted
-from collir.synthesis.sharding.factors import Sum, Values
+from collir.synthesis.sharding.factors import FactorSum, Values
 from collir.synthesis.sharding.linear import minimum
-from collir.synthesis.sharding.memory import Memory, Points
+from collir.synthesis.sharding.memory import Points, SolutionMemory
 from collir.synthesis.sharding.rounds import SAME
-from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.solver import VariableValues, least_sum
 
 _ROUNDS = 20
 """The most prices."""
@@ -52,8 +52,12 @@ class DoesNotFitError(Exception):
 
 
 def least_that_fits(
-    whole: Sum, memory: Memory, limit: float, first: Solution, seconds: float | None
-) -> Solution:
+    whole: FactorSum,
+    memory: SolutionMemory,
+    limit: float,
+    first: VariableValues,
+    seconds: float | None,
+) -> VariableValues:
     """Return values of all variables with the least sum, among those that fit into memory.
 
     Args:
@@ -73,7 +77,7 @@ def least_that_fits(
     error = fitting.does_not_fit()
     if fitting.best is None:
         raise error
-    return Solution(*fitting.best, fitting.bound[0], "gap")
+    return VariableValues(*fitting.best, fitting.bound[0], "gap")
 
 
 class _Fitting:
@@ -87,7 +91,12 @@ class _Fitting:
     """
 
     def __init__(
-        self, whole: Sum, memory: Memory, limit: float, first: Solution, seconds: float | None
+        self,
+        whole: FactorSum,
+        memory: SolutionMemory,
+        limit: float,
+        first: VariableValues,
+        seconds: float | None,
     ):
         self.whole, self.memory, self.limit, self.first = whole, memory, limit, first
         self.began = time.monotonic()
@@ -103,10 +112,10 @@ class _Fitting:
     def _seconds(self) -> float | None:
         return None if self.until is None else max(0.1, self.until - time.monotonic())
 
-    def _priced(self, prices: Points, share: float = 1.0) -> Sum:
+    def _priced(self, prices: Points, share: float = 1.0) -> FactorSum:
         whole = self.whole.scaled(share) if share != 1.0 else self.whole
         tables = [*whole.tables, *self.memory.tables(prices / self.limit)]
-        return Sum(whole.sizes, tables, whole.fans)
+        return FactorSum(whole.sizes, tables, whole.fans)
 
     def _fits(self, values: Values) -> float:
         """Return the time of a solution, infinity if it does not fit; keep the best of both."""
@@ -167,7 +176,7 @@ class _Fitting:
                 break
         return fits or self.best is not None
 
-    def search(self) -> Solution:
+    def search(self) -> VariableValues:
         """Return the best solution that fits, from a search at the best prices; under a limit of
         time, it takes no longer than the prices took, and leaves a small gap.
 
@@ -180,7 +189,7 @@ class _Fitting:
             and bound >= self.best[1] * (1 - _SMALL)
             and self.until is not None
         ):
-            return Solution(*self.best, bound, "small gap")
+            return VariableValues(*self.best, bound, "small gap")
         above = float(prices.sum())
         if self.until is not None:  # a gap of the prices may take very long to close
             self.until = min(self.until, 2 * time.monotonic() - self.began)
@@ -192,9 +201,9 @@ class _Fitting:
             raise self.does_not_fit()
         values, seconds = self.best
         if not found.ended and SAME * (seconds + above) <= _TIGHT * seconds:
-            return Solution(values, seconds, seconds, "", found.nodes)
+            return VariableValues(values, seconds, seconds, "", found.nodes)
         bound = max(bound, found.bound - above)
-        return Solution(
+        return VariableValues(
             values, seconds, min(bound, seconds), found.ended or "rounding", found.nodes
         )
 

@@ -25,13 +25,13 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
 from collir.layout.sizes import without_formula
-from collir.synthesis.propagation.graph import Graph
-from collir.synthesis.propagation.moves import Moves, Step
+from collir.synthesis.propagation.graph import TensorGraph
+from collir.synthesis.propagation.moves import Moves, MoveStep
 from collir.synthesis.propagation.propagate import lay_out
-from collir.synthesis.propagation.work import Times, Work
+from collir.synthesis.propagation.work import DeviceWork, StepTimes
 from collir.synthesis.sharding.linear import Vector, minimum
 from collir.synthesis.sharding.problem import Sharding
-from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.solver import VariableValues, least_sum
 from collir.synthesis.sharding.ways import Ways
 
 _COUNTS = {
@@ -123,7 +123,7 @@ class _Turns:
 
     def __init__(self, function: FuncOp, closed: bool, profile: Profile):
         self.function, self.profile = function, profile
-        self.graph = Graph.build(function, closed)
+        self.graph = TensorGraph.build(function, closed)
         self._shardings: dict[tuple[float, ...], Sharding] = {}
         (self.axis,) = self.graph.mesh.by_name
 
@@ -131,7 +131,7 @@ class _Turns:
         """Take turns from proportional and from equal shares, and return the best."""
         n = len(self.profile.rates)
         tried = [self.profile.proportional, np.full(n, 1 / n)]
-        found: list[tuple[float, tuple[float, ...], Solution]] = []
+        found: list[tuple[float, tuple[float, ...], VariableValues]] = []
         while tried:
             shares = tried.pop(0)
             if any(np.allclose(shares, known, rtol=1e-9) for _, known, _ in found):
@@ -158,7 +158,7 @@ class _Turns:
         moves = _Moves(self.graph.mesh, self.profile, float(shares.max()))
         return Sharding(self.graph, Ways(self.graph.mesh, work), moves.seconds, moves.seconds)
 
-    def _computing(self, sharding: Sharding, solution: Solution, divided: bool) -> float:
+    def _computing(self, sharding: Sharding, solution: VariableValues, divided: bool) -> float:
         """Return the time of all steps, or of those that are divided."""
         ways = ((sharding.way(solution.values, r), r) for r in self.graph.relations if r.op)
         return sum(
@@ -167,7 +167,7 @@ class _Turns:
             if not divided or self.axis in way.times.axes
         )
 
-    def _shares(self, sharding: Sharding, solution: Solution) -> Vector:
+    def _shares(self, sharding: Sharding, solution: VariableValues) -> Vector:
         """Return the best shares for some layouts, by a linear program.
 
         Steps that are divided take ``operations * max(share / rate)`` in all, and collectives a
@@ -189,7 +189,7 @@ class _Turns:
         return minimum(costs, rows, np.zeros(2 * n), one, np.ones(1)).x[:n]
 
 
-class _Work(Work):
+class _Work(DeviceWork):
     """The times of steps by HAP's counts."""
 
     def __init__(self, function: FuncOp, mesh: Mesh, profile: Profile, shares: Vector):
@@ -199,7 +199,7 @@ class _Work(Work):
 
     def times(
         self, op: DistOp, types: Sequence[DistType], properties: dict[str, Attribute]
-    ) -> Times:
+    ) -> StepTimes:
         """Return the time of a step on the device that takes longest."""
         plain = super().times(op, types, properties)
         whole = [dist_type(x) for x in (*op.operands, op.result)]
@@ -236,7 +236,7 @@ class _Moves(Moves):
         super().__init__(mesh, CostModel())
         self.profile, self.blocks = profile, largest * mesh.devices
 
-    def step(self, value: DistType, step: Step) -> float:
+    def step(self, value: DistType, step: MoveStep) -> float:
         """Return the time of a step on a value; what sends nothing takes none."""
         if step.kind.local:
             return 0.0

@@ -16,14 +16,14 @@ from collir.layout import Mesh
 from collir.syntax.parsing import no_gc
 from collir.syntax.units import bytes_text
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
-from collir.synthesis.propagation.choice import Choice
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.choice import LayoutChoice
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.propagation.propagate import propagate_function
 from collir.synthesis.propagation.rewrite import rewrite
 from collir.synthesis.searching import Limit, TimeUp, within
 from collir.synthesis.sharding.explain import Reason
 from collir.synthesis.sharding.problem import Sharding
-from collir.synthesis.sharding.solver import Solution
+from collir.synthesis.sharding.solver import VariableValues
 
 _RETRIES = 3
 """How often layouts are chosen anew where a simulation does not fit."""
@@ -73,7 +73,7 @@ class Layouts(ABC):
         self.function, self.closed, self.options = function, closed, options
         self.time = Limit.of(options.seconds)
         with no_gc(), within(self.time):
-            self.graph = Graph.build(function, closed)
+            self.graph = TensorGraph.build(function, closed)
             self._check()
             self.sharding = self._choices()
         self.limit = options.limit_on(self.graph.mesh)
@@ -91,7 +91,7 @@ class Layouts(ABC):
         """Return the choices of layouts and their costs."""
 
     @abstractmethod
-    def _solution(self, limit: float | None) -> Solution:
+    def _solution(self, limit: float | None) -> VariableValues:
         """Return the layouts that are chosen, of those that fit into so much memory.
 
         Raises:
@@ -99,7 +99,7 @@ class Layouts(ABC):
         """
 
     @abstractmethod
-    def _reasons(self, solution: Solution) -> list[Reason]:
+    def _reasons(self, solution: VariableValues) -> list[Reason]:
         """Return what remarks say about a solution."""
 
     def _does_not_fit(self, at: Operation | None, least: float, others: str) -> DiagnosticError:
@@ -157,10 +157,10 @@ class Layouts(ABC):
         old = self.function.body.detach_block(self.function.body.block)
         old.drop_all_references()
         self.function.body.add_block(before.body.detach_block(before.body.block))
-        self.graph = Graph.build(self.function, self.closed)
+        self.graph = TensorGraph.build(self.function, self.closed)
         self.sharding = self._choices()
 
-    def _rewrite(self, solution: Solution) -> None:
+    def _rewrite(self, solution: VariableValues) -> None:
         values, sharding = solution.values, self.sharding
         layouts = [sharding.layout(values, tensor) for tensor in self.graph.tensors]
         with listening(lambda _: None):  # that a step brings operands elsewhere was chosen
@@ -168,7 +168,7 @@ class Layouts(ABC):
                 self.function,
                 self.graph,
                 layouts,
-                lambda step: [Choice(sharding.way(values, step).axes)],
+                lambda step: [LayoutChoice(sharding.way(values, step).axes)],
             )
         reduce_behind_loops(self.function)
 

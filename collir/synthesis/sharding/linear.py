@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 
-class Optimum(NamedTuple):
+class LinearOptimum(NamedTuple):
     """The optimum of a linear program.
 
     Attributes:
@@ -25,7 +25,7 @@ class Optimum(NamedTuple):
 
 def minimum(
     costs: Vector, rows: Vector, limits: Vector, equal_rows: Vector, equal: Vector
-) -> Optimum:
+) -> LinearOptimum:
     """Return the least cost of variables that are 0 or more.
 
     Args:
@@ -40,6 +40,6 @@ def minimum(
     found: Any = linprog(costs, A_ub=rows, b_ub=limits, A_eq=equal_rows, b_eq=equal)
     if found.x is None:
         raise ValueError(f"a linear program has no optimum: {found.message}")
-    return Optimum(
+    return LinearOptimum(
         float(found.fun), np.asarray(found.x), np.maximum(0.0, -np.asarray(found.ineqlin.marginals))
     )

@@ -21,8 +21,8 @@ from collir.dialects.nested import RepeatOp
 from collir.ir.roles import Role, result_roles
 from collir.layout import DistType, Mesh
 from collir.synthesis.propagation.choice import with_layout
-from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
-from collir.synthesis.sharding.factors import Costs, Table, Values
+from collir.synthesis.propagation.graph import Layout, Relation, Tensor, TensorGraph
+from collir.synthesis.sharding.factors import Costs, FactorTable, Values
 from collir.synthesis.sharding.problem import Sharding, is_kept
 
 Points = NDArray[np.float64]
@@ -30,7 +30,7 @@ Points = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldBytes:
     """Bytes that are held for some steps.
 
     Attributes:
@@ -56,7 +56,7 @@ class _Lives:
         count: the number of steps.
     """
 
-    graph: Graph
+    graph: TensorGraph
     at: dict[Operation, int] = field(default_factory=dict[Operation, int])
     end: dict[Operation, int] = field(default_factory=dict[Operation, int])
     first: dict[Tensor, int] = field(default_factory=dict[Tensor, int])
@@ -103,16 +103,16 @@ class _Lives:
         self.last[tensor] = max(self.last.get(tensor, last), last)
 
 
-class Memory:
+class SolutionMemory:
     """The memory of the solutions of a choice of layouts."""
 
-    def __init__(self, function: FuncOp, graph: Graph, sharding: Sharding):
+    def __init__(self, function: FuncOp, graph: TensorGraph, sharding: Sharding):
         self.mesh: Mesh = graph.mesh
         self._known: dict[tuple[DistType, Layout], float] = {}
         lives = _Lives(graph)
         lives.add(function.body.block)
         self.count, self._at = lives.count, lives.at
-        self.held: list[Held] = []
+        self.held: list[HeldBytes] = []
         arguments = {graph.of[argument] for argument in function.args}
         without = (self._in_place(function, graph) | _shared(function, graph)) - arguments
         owners = _owners(graph)
@@ -129,7 +129,7 @@ class Memory:
             if tensor in arguments:
                 first, last = 0, lives.count - 1
             sizes = [self._bytes(tensor, layout) for layout in sharding.layouts[number]]
-            self.held.append(Held((number,), np.array(sizes), first, last))
+            self.held.append(HeldBytes((number,), np.array(sizes), first, last))
         for relation in graph.relations:
             self.held += self._copies(relation, sharding, lives)
 
@@ -139,14 +139,14 @@ class Memory:
             self._known[key] = float(with_layout(tensor.type, layout).local_bytes(self.mesh))
         return self._known[key]
 
-    def _in_place(self, function: FuncOp, graph: Graph) -> set[Tensor]:
+    def _in_place(self, function: FuncOp, graph: TensorGraph) -> set[Tensor]:
         """Return the new values of weights and states."""
         last = function.body.block.last_op
         assert isinstance(last, ReturnOp)
         pairs = zip(last.operands, result_roles(function), strict=True)
         return {graph.of[x] for x, role in pairs if role in (Role.PARAMETER, Role.STATE)}
 
-    def _copies(self, relation: Relation, sharding: Sharding, lives: _Lives) -> Iterator[Held]:
+    def _copies(self, relation: Relation, sharding: Sharding, lives: _Lives) -> Iterator[HeldBytes]:
         """Yield what there is beside the tensors while a step runs."""
         if is_kept(relation):
             return
@@ -166,7 +166,7 @@ class Memory:
             kept = np.array([number.get(layout, -1) for layout in sharding.layouts[own]])
             copies = np.where(kept[:, None] == needed, 0.0, sizes[needed])
             if copies.any():
-                yield Held((own, user), copies, first, last)
+                yield HeldBytes((own, user), copies, first, last)
         if relation.op is not None and not sharding.is_inside(relation.members[-1].value):
             types = sharding.types(relation.members[-1])
             column = {x: n for n, x in enumerate(types)}
@@ -178,7 +178,7 @@ class Memory:
                 if way.left in column:
                     left[row, column[way.left]] = 0.0
             if left.any():
-                yield Held((user, result), left, first, last)
+                yield HeldBytes((user, result), left, first, last)
 
     def operation(self, step: int) -> Operation | None:
         """Return the operation of a step; None at the beginning."""
@@ -193,17 +193,17 @@ class Memory:
             changes[held.last + 1] -= size
         return np.cumsum(changes)[:-1]
 
-    def tables(self, prices: Points) -> list[Table]:
+    def tables(self, prices: Points) -> list[FactorTable]:
         """Return tables whose sum is that of the bytes of all steps, each times a price."""
         before = np.concatenate([[0.0], np.cumsum(prices)])
         added: dict[tuple[int, ...], Costs] = defaultdict(lambda: np.zeros(()))
         for held in self.held:
             if price := before[held.last + 1] - before[held.first]:
                 added[held.scope] = added[held.scope] + price * held.bytes
-        return [Table(scope, costs) for scope, costs in added.items()]
+        return [FactorTable(scope, costs) for scope, costs in added.items()]
 
 
-def _shared(function: FuncOp, graph: Graph) -> set[Tensor]:
+def _shared(function: FuncOp, graph: TensorGraph) -> set[Tensor]:
     """Return what stands in loops for slices of stacks and for values from outside: these are in
     the memory of the stacks and the values, or of copies in other layouts."""
     loops = [op for op in function.walk() if isinstance(op, RepeatOp)]
@@ -214,7 +214,7 @@ def _shared(function: FuncOp, graph: Graph) -> set[Tensor]:
     }
 
 
-def _owners(graph: Graph) -> dict[Tensor, Tensor]:
+def _owners(graph: TensorGraph) -> dict[Tensor, Tensor]:
     """Return the tensor in whose memory each tensor is: itself, or that which it is a view of."""
     owners = {tensor: tensor for tensor in graph.tensors}
     for relation in graph.relations:

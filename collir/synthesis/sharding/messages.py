@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collir.synthesis.searching import check_time
-from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Table
+from collir.synthesis.sharding.factors import Costs, FactorTable, Fan, Numbers
 
 _NEVER = 1e100
 """The cost of a value that a variable cannot have; sums of it are no infinities."""
@@ -35,7 +35,7 @@ _NEVER = 1e100
 class _Costs:
     """A table to and from which costs are moved."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: FactorTable):
         self.scope, self.costs = table.scope, table.costs.copy()
         rank = range(len(self.scope))
         self.others = {v: tuple(n for n in rank if n != axis) for axis, v in enumerate(self.scope)}
@@ -154,7 +154,7 @@ class Messages:
         self,
         sizes: Sequence[int],
         variables: Sequence[int],
-        tables: Sequence[Table],
+        tables: Sequence[FactorTable],
         fans: Sequence[Fan],
         constant: float,
     ):

@@ -18,11 +18,11 @@ import numpy as np
 
 from collir.layout import DistType
 from collir.synthesis.propagation.choice import with_layout
-from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
+from collir.synthesis.propagation.graph import Layout, Relation, Tensor, TensorGraph
 from collir.synthesis.searching import check_time
 from collir.synthesis.sharding.alike import alike, tied
-from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Sum, Table, Values
-from collir.synthesis.sharding.ways import Move, Way, Ways
+from collir.synthesis.sharding.factors import Costs, FactorSum, FactorTable, Fan, Numbers, Values
+from collir.synthesis.sharding.ways import Move, StepWay, Ways
 
 MANY = 1500
 """The number of variables above which equal layers are divided alike."""
@@ -39,7 +39,7 @@ class Sharding:
         count: how many variables there are before those of equal layers are one.
     """
 
-    def __init__(self, graph: Graph, ways: Ways, move: Move, split: Move):
+    def __init__(self, graph: TensorGraph, ways: Ways, move: Move, split: Move):
         """Set up the choices of a graph, which checks the time.
 
         Args:
@@ -49,11 +49,11 @@ class Sharding:
         self.move, self.split, self.is_inside = move, split, ways.work.is_inside
         self.all_ways = ways
         self.variable_of: dict[Relation | Tensor, int] = {}
-        self.ways: dict[int, list[Way]] = {}
+        self.ways: dict[int, list[StepWay]] = {}
         self.layouts: dict[int, list[Layout]] = {}
         self._prices: dict[object, Costs] = {}
         self._left: dict[int, tuple[tuple[DistType, ...], Numbers]] = {}
-        self.sum = Sum([], [], [])
+        self.sum = FactorSum([], [], [])
         relations = [relation for relation in graph.relations if not is_kept(relation)]
         for relation in relations:
             self._add_step(relation, ways)
@@ -116,7 +116,7 @@ class Sharding:
 
     def _relate(self, variables: Sequence[int], costs: Costs) -> None:
         if costs.any():
-            self.sum.tables.append(Table(tuple(variables), costs))
+            self.sum.tables.append(FactorTable(tuple(variables), costs))
 
     def _add_result(self, relation: Relation) -> None:
         """Relate a step with its result, which is reduced and brought to its layout."""
@@ -126,7 +126,7 @@ class Sharding:
         prices = self._prices_of(tensor, left, self.layouts[own])
         self._relate((number, own), prices[numbers] * relation.times)
 
-    def _left_by(self, ways: Sequence[Way]) -> tuple[tuple[DistType, ...], Numbers]:
+    def _left_by(self, ways: Sequence[StepWay]) -> tuple[tuple[DistType, ...], Numbers]:
         """Return the types in which ways leave their result, each once, and the number of that of
         each way."""
         if id(ways) not in self._left:  # the ways of equal steps are one list, which stays
@@ -207,7 +207,7 @@ class Sharding:
             return tensor.layout or ((),) * len(tensor.shape)
         return self.layouts[number][values[number]]
 
-    def way(self, values: Values, relation: Relation) -> Way:
+    def way(self, values: Values, relation: Relation) -> StepWay:
         """Return how a step runs in a solution."""
         number = self.variable_of[relation]
         return self.ways[number][values[number]]

@@ -14,7 +14,7 @@ import numpy as np
 
 from collir.synthesis.searching import TimeUp, interrupt, interrupted
 from collir.synthesis.sharding.elimination import Eliminated, eliminate
-from collir.synthesis.sharding.factors import Costs, Numbers, Sum, Values
+from collir.synthesis.sharding.factors import Costs, FactorSum, Numbers, Values
 from collir.synthesis.sharding.messages import Messages
 
 SAME = 1e-9
@@ -39,7 +39,7 @@ _FEWER = 0.9
 Judge = Callable[[Values, float], float]
 
 
-class Rounds:
+class SumRounds:
     """The best values of a sum, or bounds.
 
     Attributes:
@@ -56,7 +56,7 @@ class Rounds:
 
     def __init__(
         self,
-        left: Sum,
+        left: FactorSum,
         kept: tuple[Numbers, ...],
         least: float = float("inf"),
         judge: Judge | None = None,

@@ -13,18 +13,18 @@ from collir.ir.remarks import remark
 from collir.layout import Axis, unplaced_message
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.placement.meshes import functions_on
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.propagation.moves import Moves
 from collir.synthesis.propagation.propagate import lay_out
-from collir.synthesis.propagation.work import Work
+from collir.synthesis.propagation.work import DeviceWork
 from collir.synthesis.searching import gap_of
 from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.explain import Reason, explanation
 from collir.synthesis.sharding.fitting import DoesNotFitError, least_that_fits
 from collir.synthesis.sharding.layouts import Layouts, ShardOptions, choose_layouts
-from collir.synthesis.sharding.memory import Memory
+from collir.synthesis.sharding.memory import SolutionMemory
 from collir.synthesis.sharding.problem import Sharding
-from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.solver import VariableValues, least_sum
 from collir.synthesis.sharding.uneven import recut, unlike_axes
 from collir.synthesis.sharding.ways import Ways
 
@@ -43,7 +43,7 @@ def shard(module: ModuleOp, options: ShardOptions) -> None:
 class LeastTime(Layouts):
     """The search for the fastest layouts of a function."""
 
-    def _amount(self, solution: Solution) -> str:
+    def _amount(self, solution: VariableValues) -> str:
         """Return what the layouts cost, as remarks say it."""
         return f"take {seconds_text(solution.sum)}"
 
@@ -78,7 +78,7 @@ class LeastTime(Layouts):
             return
         op = next(op for op in meshes_of(module) if op.sym_name.data == mesh.name)
         op.axes = ArrayAttr([AxisAttr.of(axis) for axis in found.mesh.axes])
-        self.graph = Graph.build(self.function, self.closed)
+        self.graph = TensorGraph.build(self.function, self.closed)
         time, bound = found.solution.sum, found.bound
         weights = ", ".join(map(str, found.axis.weights or ()))
         gap = 100 * (1 - bound / time)
@@ -88,14 +88,14 @@ class LeastTime(Layouts):
     def _choices(self) -> Sharding:
         return sharding_of(self.function, self.graph, self.options.model)
 
-    def _reasons(self, solution: Solution) -> list[Reason]:
+    def _reasons(self, solution: VariableValues) -> list[Reason]:
         """Return what remarks say about a solution."""
         first = Reason(self.function, self._text(solution))
         if not self.options.explain:
             return [first]
         return [first, *explanation(self.graph, self.sharding, solution, self.time.left)]
 
-    def _solution(self, limit: float | None) -> Solution:
+    def _solution(self, limit: float | None) -> VariableValues:
         """Return the best layouts of those that fit into so much memory.
 
         Raises:
@@ -104,7 +104,7 @@ class LeastTime(Layouts):
         first = self._lowered(least_sum(self.sharding.sum, self.time.left))
         if not limit:
             return first
-        memory = Memory(self.function, self.graph, self.sharding)
+        memory = SolutionMemory(self.function, self.graph, self.sharding)
         try:
             return least_that_fits(self.sharding.sum, memory, limit, first, self.time.left)
         except DoesNotFitError as error:
@@ -114,7 +114,7 @@ class LeastTime(Layouts):
             op = memory.operation(error.step)
             raise self._does_not_fit(op, error.least, others) from error
 
-    def _lowered(self, solution: Solution) -> Solution:
+    def _lowered(self, solution: VariableValues) -> VariableValues:
         """Return a solution, or a better one by descents if its search ended before a proof: on
         three axes, tables may be too large for good ones."""
         if not solution.ended:
@@ -123,7 +123,7 @@ class LeastTime(Layouts):
         least = self.sharding.sum.value(values)
         return replace(solution, values=values, sum=least) if least < solution.sum else solution
 
-    def _text(self, solution: Solution) -> str:
+    def _text(self, solution: VariableValues) -> str:
         amount = self._amount(solution)
         text, verb = f"the layouts of @{self.function.sym_name.data} {amount}", amount.split()[0]
         others = "no others" + " with equal layers alike" * self.sharding.is_tied
@@ -138,12 +138,12 @@ class LeastTime(Layouts):
         return f"{text}, and {others} (the search ended: {solution.ended})"
 
 
-def sharding_of(function: FuncOp, graph: Graph, model: CostModel) -> Sharding:
+def sharding_of(function: FuncOp, graph: TensorGraph, model: CostModel) -> Sharding:
     """Return the choices of layouts in a function and their costs under a model.
 
     Raises:
         DiagnosticError: a device has no rate for what a step computes.
     """
     moves = Moves(graph.mesh, model)
-    ways = Ways(graph.mesh, Work(function, graph.mesh), moves.seconds)
+    ways = Ways(graph.mesh, DeviceWork(function, graph.mesh), moves.seconds)
     return Sharding(graph, ways, moves.seconds, moves.split).tie()

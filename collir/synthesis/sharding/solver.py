@@ -15,12 +15,12 @@ import numpy as np
 
 from collir.search import Problem
 from collir.synthesis.searching import TIME, Limit, best_of, search_workers, within, workers
-from collir.synthesis.sharding.factors import Numbers, Sum, Values
-from collir.synthesis.sharding.rounds import SAME, Judge, Rounds
+from collir.synthesis.sharding.factors import FactorSum, Numbers, Values
+from collir.synthesis.sharding.rounds import SAME, Judge, SumRounds
 
 
 @dataclass(frozen=True)
-class Solution:
+class VariableValues:
     """Values of all variables.
 
     Attributes:
@@ -39,7 +39,7 @@ class Solution:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SolutionNode:
     """Some of the solutions of a sum: a node.
 
     Attributes:
@@ -51,7 +51,7 @@ class Part:
         is_root: whether it is the root.
     """
 
-    left: Sum
+    left: FactorSum
     kept: tuple[Numbers, ...]
     bound: float
     least: float
@@ -59,14 +59,14 @@ class Part:
     is_root: bool = False
 
 
-class Least(Problem[Part]):
+class Least(Problem[SolutionNode]):
     """The values of variables for which a sum is least."""
 
     sense = "min"
     sorted_by_bound = True
     dominance = False
 
-    def __init__(self, first: Rounds, until: float | None = None):
+    def __init__(self, first: SumRounds, until: float | None = None):
         """Prepare the search.
 
         Args:
@@ -75,23 +75,25 @@ class Least(Problem[Part]):
         """
         self.first, self.until = first, until
 
-    def root(self) -> Part:
+    def root(self) -> SolutionNode:
         """Return the node of all values that are left."""
         first = self.first
-        return Part(first.left, tuple(first.kept), first.bound, first.least, is_root=True)
+        return SolutionNode(first.left, tuple(first.kept), first.bound, first.least, is_root=True)
 
-    def children(self, node: Part) -> Iterator[Part]:
+    def children(self, node: SolutionNode) -> Iterator[SolutionNode]:
         """Yield the best solution that rounds find, and, if they do not prove it, a part for each
         value of a variable, the best bound first."""
         if node.values is not None:
             return
         rounds = self.first
         if not node.is_root:
-            rounds = Rounds(node.left, node.kept, node.least, self.first.judge)
+            rounds = SumRounds(node.left, node.kept, node.least, self.first.judge)
             with within(Limit(math.inf if self.until is None else self.until, time.monotonic)):
                 rounds.run(self.until)
         found = [rounds.best] if rounds.best is not None else []
-        solutions = [Part(node.left, node.kept, rounds.least, rounds.least, v) for v in found]
+        solutions = [
+            SolutionNode(node.left, node.kept, rounds.least, rounds.least, v) for v in found
+        ]
         if rounds.is_proven:
             yield from solutions
             return
@@ -104,19 +106,19 @@ class Least(Problem[Part]):
         bounds = np.full(left.sizes[variable], max(rounds.bound, node.bound))
         if variable in rounds.above:
             bounds = np.maximum(bounds, rounds.floor + rounds.above[variable])
-        parts: list[Part] = []
+        parts: list[SolutionNode] = []
         for value in np.argsort(bounds, kind="stable").tolist():
             own = np.array([value])
             fewer = tuple(x[own] if v == variable else x for v, x in enumerate(kept))
             part = left.restricted({variable: own})
-            parts.append(Part(part, fewer, float(bounds[value]), rounds.least))
+            parts.append(SolutionNode(part, fewer, float(bounds[value]), rounds.least))
         yield from sorted([*parts, *solutions], key=lambda part: part.bound)
 
-    def objective(self, node: Part) -> float | None:
+    def objective(self, node: SolutionNode) -> float | None:
         """Return the sum, of a single solution."""
         return None if node.values is None else node.bound
 
-    def bound(self, node: Part) -> float:
+    def bound(self, node: SolutionNode) -> float:
         """Return a lower bound of the sum over the values of a node."""
         return node.bound
 
@@ -126,12 +128,12 @@ class Least(Problem[Part]):
 
 
 def least_sum(
-    whole: Sum,
+    whole: FactorSum,
     seconds: float | None = None,
     judge: Judge | None = None,
     known: tuple[Values, float] | None = None,
     branch: bool = True,
-) -> Solution:
+) -> VariableValues:
     """Return values of all variables with the least sum, or the best known after some seconds.
 
     Args:
@@ -143,7 +145,7 @@ def least_sum(
     until = None if seconds is None else time.monotonic() + seconds
     limit = Limit.of(seconds)
     start = known[1] if known else float("inf")
-    rounds = Rounds(whole, tuple(np.arange(size) for size in whole.sizes), start, judge)
+    rounds = SumRounds(whole, tuple(np.arange(size) for size in whole.sizes), start, judge)
     with within(limit):
         rounds.run(until)
     values, total = (
@@ -151,7 +153,7 @@ def least_sum(
     )
     if rounds.is_proven or limit.is_over or not branch:
         ended = "" if rounds.is_proven else TIME if limit.is_over else "gap"
-        return Solution(values, total, min(rounds.bound, total), ended)
+        return VariableValues(values, total, min(rounds.bound, total), ended)
     left = None if until is None else max(0.1, until - time.monotonic())
     better_than = None if total == float("inf") else total * (1 - SAME)
     with search_workers(workers() if judge is None else 1):  # a judge remembers what it saw
@@ -161,4 +163,4 @@ def least_sum(
             values, total = found.node.values, found.node.bound
     bound = rounds.bound if outcome.bound is None else max(rounds.bound, outcome.bound)
     ended, nodes = outcome.statistics.reason, 1 + outcome.statistics.nodes
-    return Solution(values, total, min(bound, total) if ended else total, ended, nodes)
+    return VariableValues(values, total, min(bound, total) if ended else total, ended, nodes)

@@ -25,13 +25,13 @@ from xdsl.dialects.func import FuncOp
 from collir.cost.model import CostModel
 from collir.layout import Axis, Mesh
 from collir.layout.cuts import units
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.propagation.moves import Moves
-from collir.synthesis.propagation.work import Work
+from collir.synthesis.propagation.work import DeviceWork
 from collir.synthesis.searching import Limit
 from collir.synthesis.sharding.linear import Vector, minimum
 from collir.synthesis.sharding.problem import Sharding
-from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.solver import VariableValues, least_sum
 from collir.synthesis.sharding.ways import Ways
 
 _SUMS, _LARGEST = 8, 16
@@ -58,7 +58,7 @@ class Recut:
 
     mesh: Mesh
     axis: Axis
-    solution: Solution
+    solution: VariableValues
     bound: float
 
 
@@ -78,7 +78,7 @@ def with_weights(mesh: Mesh, name: str, weights: Sequence[int]) -> Mesh:
 
 
 def recut(
-    function: FuncOp, graph: Graph, axis: Axis, model: CostModel, limit: Limit
+    function: FuncOp, graph: TensorGraph, axis: Axis, model: CostModel, limit: Limit
 ) -> Recut | None:
     """Return the best weights of an axis that are found, and the layouts that go with them; None if
     no weights are better than equal shares."""
@@ -86,12 +86,14 @@ def recut(
 
 
 class _Recutting:
-    def __init__(self, function: FuncOp, graph: Graph, axis: Axis, model: CostModel, limit: Limit):
+    def __init__(
+        self, function: FuncOp, graph: TensorGraph, axis: Axis, model: CostModel, limit: Limit
+    ):
         self.function, self.graph, self.axis = function, graph, axis
         self.model, self.limit = model, limit
         self.even = graph.mesh
-        self.work = Work(function, self.even)
-        self.tried: dict[tuple[int, ...], tuple[Mesh, Sharding, Solution]] = {}
+        self.work = DeviceWork(function, self.even)
+        self.tried: dict[tuple[int, ...], tuple[Mesh, Sharding, VariableValues]] = {}
         self.equal = self._sharding(self.even, self.work)
         ways = [self.equal.ways[self.equal.variable_of[x]][0] for x in graph.relations if x.op]
         seconds = [sum(way.times.places[n] for way in ways) for n in range(len(self.work.places))]
@@ -119,15 +121,15 @@ class _Recutting:
         axis = next(axis for axis in mesh.axes if axis.name == self.axis.name)
         return Recut(mesh, axis, best, min(bound, best.sum))
 
-    def _sharding(self, mesh: Mesh, work: Work) -> Sharding:
+    def _sharding(self, mesh: Mesh, work: DeviceWork) -> Sharding:
         moves = Moves(mesh, self.model)
         ways = Ways(mesh, work, moves.seconds)
         return Sharding(self.graph, ways, moves.seconds, moves.split).tie()
 
-    def _with(self, weights: tuple[int, ...]) -> tuple[Mesh, Sharding, Solution]:
+    def _with(self, weights: tuple[int, ...]) -> tuple[Mesh, Sharding, VariableValues]:
         if weights not in self.tried:
             mesh = with_weights(self.even, self.axis.name, weights)
-            sharding = self._sharding(mesh, Work(self.function, mesh))
+            sharding = self._sharding(mesh, DeviceWork(self.function, mesh))
             solution = least_sum(sharding.sum, self.limit.left, branch=False)
             self.tried[weights] = mesh, sharding, solution
         return self.tried[weights]
@@ -139,7 +141,7 @@ class _Recutting:
         self.work.shared = None
         return least_sum(sharding.sum, self.limit.left, branch=False).bound
 
-    def _shares(self, sharding: Sharding, solution: Solution) -> Vector:
+    def _shares(self, sharding: Sharding, solution: VariableValues) -> Vector:
         """Return the best shares of the coordinates for some layouts: those for which the sum of
         the times of steps, each on the device that takes longest, is least."""
         own = set(self.even.of_axis[self.axis.name])
@@ -229,7 +231,7 @@ def _rounded(shares: Vector, total: int) -> tuple[int, ...]:
 
 
 def _places_of_coordinates(
-    mesh: Mesh, axis: Axis, work: Work, seconds: Sequence[float]
+    mesh: Mesh, axis: Axis, work: DeviceWork, seconds: Sequence[float]
 ) -> list[int]:
     """Return the number of the slowest of the places of each coordinate of an axis.
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.expansion import expansion_on
 from collir.layout import DistType, LayoutError, Mesh, Reduction
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.structure import REPEATED
@@ -26,7 +25,8 @@ from collir.synthesis.propagation.choice import (
     with_layout,
 )
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
-from collir.synthesis.propagation.work import Times, Work
+from collir.synthesis.propagation.work import DeviceWork, StepTimes
+from collir.transforms.expansion import expansion_on
 
 Move = Callable[[DistType, DistType], float]
 """A function from two types of a value to the seconds that bring it from one to the other."""
@@ -37,7 +37,7 @@ Decided = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True)
-class Way:
+class StepWay:
     """How a step runs.
 
     Attributes:
@@ -51,7 +51,7 @@ class Way:
     axes: Assignment
     needs: tuple[Layout, ...]
     left: DistType
-    times: Times
+    times: StepTimes
     seconds: float
 
 
@@ -61,14 +61,14 @@ class Ways:
     An index or a dimension that is sharded over several sub-axes has them in the order of the mesh.
     """
 
-    def __init__(self, mesh: Mesh, work: Work, move: Move | None = None):
+    def __init__(self, mesh: Mesh, work: DeviceWork, move: Move | None = None):
         """Set up the ways on a mesh.
 
         Args:
             move: the time of the collectives of expansions; None: no composite is expanded.
         """
         self.mesh, self.work, self.move = mesh, work, move
-        self._known: dict[object, list[Way]] = {}
+        self._known: dict[object, list[StepWay]] = {}
         self._layouts: dict[object, list[Layout]] = {}
 
     def layouts(self, tensor: Tensor) -> list[Layout]:
@@ -86,7 +86,7 @@ class Ways:
             ]
         return self._layouts[key]
 
-    def of(self, relation: Relation) -> list[Way]:
+    def of(self, relation: Relation) -> list[StepWay]:
         """Return the ways of a step: sub-axes for its indices by which all members divide.
 
         Raises:
@@ -101,7 +101,7 @@ class Ways:
             self._known[key] = list(self._ways(relation))
         return self._known[key]
 
-    def _ways(self, relation: Relation) -> Iterator[Way]:
+    def _ways(self, relation: Relation) -> Iterator[StepWay]:
         sizes = {i: n for i, n in relation.sizes.items() if self._may_divide(relation, i)}
         for axes in self._assignments(sizes, self._decided(relation)):
             if all(
@@ -120,7 +120,7 @@ class Ways:
         expands = self.move is not None and op is not None and op.kind.expansion is not None
         return expands or index not in relation.blocked
 
-    def _way(self, relation: Relation, axes: Assignment) -> Way:
+    def _way(self, relation: Relation, axes: Assignment) -> StepWay:
         needs = tuple(layout_with(over, axes) for over in relation.indices[:-1])
         layout = layout_with(relation.indices[-1], axes)
         op, result = relation.op, with_layout(relation.members[-1].type, layout)
@@ -137,15 +137,17 @@ class Ways:
             if self.move is None or op.kind.expansion is None:
                 raise
             times, sent = self._expanded(op, types, result)
-            return Way(axes, needs, result, times, self.work.seconds(times) + sent)
+            return StepWay(axes, needs, result, times, self.work.seconds(times) + sent)
         structure = op.structure
         reduction = structure.reduction if structure else None
         left = _summed(result, self.mesh.ordered(over), reduction)
         if times.result != left:  # an index that only the result has is not cut
             raise LayoutError(f"the result is {times.result}, not {left}")
-        return Way(axes, needs, left, times, self.work.seconds(times))
+        return StepWay(axes, needs, left, times, self.work.seconds(times))
 
-    def _expanded(self, op: DistOp, types: Sequence[DistType], to: DistType) -> tuple[Times, float]:
+    def _expanded(
+        self, op: DistOp, types: Sequence[DistType], to: DistType
+    ) -> tuple[StepTimes, float]:
         """Return the times of the steps of a composite operation on operands of some types, and
         that of the collectives between them.
 
@@ -166,7 +168,7 @@ class Ways:
             else:
                 places += self.work.times(step, before, dict(step.properties)).places
         axes = frozenset(axis for x in (*types, to) for axis in x.axes)
-        return Times(tuple(places.tolist()), axes, to), sent
+        return StepTimes(tuple(places.tolist()), axes, to), sent
 
     def _decided(self, what: Relation | Tensor) -> Decided:
         """Return the sub-axes that are decided, each with the index that it shards, or None."""

@@ -7,13 +7,13 @@ from dataclasses import replace
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.roles import Role, argument_roles, result_roles
-from collir.ir.variants import set_layouts
 from collir.layout import Axis, DistType, Mesh
 from collir.layout.mesh import Factor
 from collir.machine import Level, Machine
 from collir.synthesis.sweeping.configuration import CONTEXT, REPLICA
 from collir.synthesis.sweeping.programs import named, set_mesh
 from collir.synthesis.sweeping.steps import TrainingStep
+from collir.transforms.variants import set_layouts
 
 SIZE = 2
 """The size of an axis before a configuration gives it another one."""

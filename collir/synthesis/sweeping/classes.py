@@ -12,15 +12,15 @@ from xdsl.ir import SSAValue
 from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import dist_type
 from collir.ir.calls import calls_in, given
-from collir.ir.inlining import inline_call
-from collir.ir.microbatches.splitting import batch_of
 from collir.layout import Axis, Mesh
 from collir.layout.mesh import Factor
 from collir.layout.structure import REPEATED
 from collir.machine import Level, Machine
-from collir.synthesis.propagation.graph import STACK, Graph, Relation, Tensor
+from collir.synthesis.propagation.graph import STACK, Relation, Tensor, TensorGraph
 from collir.synthesis.sweeping.programs import named, set_mesh
 from collir.synthesis.sweeping.steps import TrainingStep
+from collir.transforms.inlining import inline_call
+from collir.transforms.microbatches.splitting import batch_of
 
 Place = tuple[Tensor, int]
 """A dimension of a value."""
@@ -30,7 +30,7 @@ SIZE = 2
 
 
 @dataclass(frozen=True)
-class Classes:
+class DimensionClasses:
     """The dimensions of the function that a training step takes the gradient of.
 
     Attributes:
@@ -47,7 +47,7 @@ class Classes:
     """
 
     callee: FuncOp
-    graph: Graph
+    graph: TensorGraph
     arguments: Sequence[SSAValue]
     rows: int
     layers: Sequence[Tensor]
@@ -58,7 +58,7 @@ class Classes:
     gathers: Counter[Place]
 
     @staticmethod
-    def build(step: TrainingStep) -> "Classes":
+    def build(step: TrainingStep) -> "DimensionClasses":
         """Return the classes of a training step.
 
         Raises:
@@ -72,7 +72,7 @@ class Classes:
         while calls := list(calls_in(callee)):
             for call in calls:
                 _ = inline_call(call, callee)
-        graph = Graph.build(callee)
+        graph = TensorGraph.build(callee)
         call = step.gradient
         loops = [op for op in callee.walk() if isinstance(op, RepeatOp) and op.sliced]
         stacked = Counter[Tensor]()
@@ -84,7 +84,7 @@ class Classes:
         for relation in graph.relations:
             for place, amount, is_sum in _sent(relation):
                 (sums if is_sum else gathers)[of[place]] += amount
-        return Classes(
+        return DimensionClasses(
             callee,
             graph,
             [given(call, number) for number in range(len(callee.args))],
@@ -112,7 +112,7 @@ def places_of(tensor: Tensor) -> list[Place]:
     return [(tensor, dim) for dim in range(len(tensor.shape))]
 
 
-def _classes(graph: Graph, *, through: bool) -> "UnionFind[Place]":
+def _classes(graph: TensorGraph, *, through: bool) -> "UnionFind[Place]":
     """Return the classes of dimensions with an index in common, in any step.
 
     Args:

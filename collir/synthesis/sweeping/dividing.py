@@ -20,7 +20,7 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.roles import Role, argument_roles
 from collir.synthesis.propagation.graph import Tensor
-from collir.synthesis.sweeping.classes import SIZE, Classes, Place, places_of
+from collir.synthesis.sweeping.classes import SIZE, DimensionClasses, Place, places_of
 from collir.synthesis.sweeping.programs import named
 from collir.synthesis.sweeping.steps import TrainingStep
 
@@ -98,7 +98,7 @@ def _pairs(step: TrainingStep) -> Iterator[tuple[int, int]]:
     Raises:
         DiagnosticError: a step cannot be where layouts are chosen.
     """
-    function, classes = named(step.module, step.function), Classes.build(step)
+    function, classes = named(step.module, step.function), DimensionClasses.build(step)
     found = {
         [*function.args].index(argument): dim
         for number, dim in _chosen(classes).items()
@@ -115,7 +115,7 @@ def _pairs(step: TrainingStep) -> Iterator[tuple[int, int]]:
                 yield number, found[weight]
 
 
-def _chosen(classes: Classes) -> dict[int, int]:
+def _chosen(classes: DimensionClasses) -> dict[int, int]:
     """Return the arguments of the function of the layers that are divided, by number, each with its
     dimension."""
     of, sums, gathers = classes.of, classes.sums, classes.gathers

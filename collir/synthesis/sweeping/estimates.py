@@ -14,12 +14,12 @@ from collir.synthesis.sweeping.configuration import (
     Configuration,
     Recompute,
 )
-from collir.synthesis.sweeping.groups import Estimate, Group
+from collir.synthesis.sweeping.groups import ConfigurationEstimate, ConfigurationGroup
 from collir.synthesis.sweeping.ingredients import MICROBATCHES, Costs
-from collir.synthesis.sweeping.prices import Prices
+from collir.synthesis.sweeping.prices import MeshPrices
 
 
-class Kind(NamedTuple):
+class ProgramKind(NamedTuple):
     """The steps that the programs of some configurations have in common.
 
     The axis of the batch is in all of them, as a collective over one device costs nothing.
@@ -41,12 +41,12 @@ class Kind(NamedTuple):
     sequence: bool = False
 
     @property
-    def unstaged(self) -> "Kind":
+    def unstaged(self) -> "ProgramKind":
         """The kind whose program this one's is before it is cut into stages."""
         return self._replace(staged=False, splits=False)
 
 
-def kind_of(configuration: Configuration, data: str) -> Kind:
+def kind_of(configuration: Configuration, data: str) -> ProgramKind:
     """Return the kind of a configuration, whose batch has an axis of this name."""
     rule = RULES.get(configuration.schedule)
     fixed = data, configuration.pipeline
@@ -58,10 +58,10 @@ def kind_of(configuration: Configuration, data: str) -> Kind:
     if once and zero == WHOLE_GRADIENTS:
         zero = ADDED_PARTS  # nothing is added up, so that the programs are the same
     sequence = bool(configuration.sequence)
-    return Kind(wide, configuration.recompute, zero, once, staged, splits, sequence)
+    return ProgramKind(wide, configuration.recompute, zero, once, staged, splits, sequence)
 
 
-def _by_program(kind: Kind) -> tuple[str, bool, bool]:
+def _by_program(kind: ProgramKind) -> tuple[str, bool, bool]:
     return repr(kind.unstaged), kind.staged, kind.splits
 
 
@@ -77,7 +77,7 @@ class Estimator:
         machine: Machine,
         layers: int,
         data: str,
-        costs: Callable[[Sequence[tuple[Kind, Rows]]], Iterable[Costs | str]],
+        costs: Callable[[Sequence[tuple[ProgramKind, Rows]]], Iterable[Costs | str]],
     ) -> None:
         """Prepare estimates.
 
@@ -87,14 +87,14 @@ class Estimator:
             costs: function from kinds and their rows to their costs, or why they have none, in
                 order.
         """
-        self.prices, self.layers, self.data, self.costs = Prices(machine), layers, data, costs
+        self.prices, self.layers, self.data, self.costs = MeshPrices(machine), layers, data, costs
 
     def estimates(
         self, configurations: Iterable[Configuration]
-    ) -> Generator[tuple[Configuration, Estimate | str]]:
+    ) -> Generator[tuple[Configuration, ConfigurationEstimate | str]]:
         """Yield the estimate of each configuration, or why it is impossible, kind by kind."""
-        groups: dict[Kind, list[tuple[Configuration, int, int]]] = defaultdict(list)
-        rows: dict[Kind, dict[tuple[int, ...], int]] = defaultdict(dict)
+        groups: dict[ProgramKind, list[tuple[Configuration, int, int]]] = defaultdict(list)
+        rows: dict[ProgramKind, dict[tuple[int, ...], int]] = defaultdict(dict)
         for configuration in configurations:
             kind = kind_of(configuration, self.data)
             known = rows[kind]
@@ -110,20 +110,20 @@ class Estimator:
             else:
                 yield from self._of_kind(costs, groups[kind])
 
-    def _batch(self, configuration: Configuration, kind: Kind) -> int:
+    def _batch(self, configuration: Configuration, kind: ProgramKind) -> int:
         """Return the batch with which the program of a kind has the microbatches of a
         configuration."""
         times = 1 if kind.once else MICROBATCHES
         return configuration.batch // configuration.microbatches * times
 
-    def _row(self, configuration: Configuration, kind: Kind, batch: int) -> tuple[int, ...]:
+    def _row(self, configuration: Configuration, kind: ProgramKind, batch: int) -> tuple[int, ...]:
         """Return the values of the batch and of axes in the program of a kind."""
         degrees = configuration.degrees
         return batch, degrees[self.data], *(degrees[name] for name in kind.wide)
 
     def _of_kind(
         self, costs: Costs, entries: Iterable[tuple[Configuration, int, int]]
-    ) -> Iterator[tuple[Configuration, Estimate | str]]:
+    ) -> Iterator[tuple[Configuration, ConfigurationEstimate | str]]:
         groups: dict[tuple[object, ...], list[tuple[Configuration, int, int, int]]]
         groups = defaultdict(list)
         for c, row, whole in entries:
@@ -140,6 +140,6 @@ class Estimator:
             own, *columns = zip(*group, strict=True)
             yield from zip(
                 own,
-                Group(self.prices, self.layers, costs, own, *columns).estimates(),
+                ConfigurationGroup(self.prices, self.layers, costs, own, *columns).estimates(),
                 strict=True,
             )

@@ -22,21 +22,21 @@ from typing import NamedTuple
 import numpy as np
 
 from collir.cost.formulas.functions import Array
-from collir.layout.pipelines.rules import RULES, Size
-from collir.layout.pipelines.tasks import Part as TaskPart
+from collir.layout.pipelines.rules import RULES, PipelineSize
+from collir.layout.pipelines.tasks import Part
 from collir.layout.pipelines.timing import timing
 from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
 from collir.synthesis.sweeping.ingredients import (
     LAYERS,
     STAGES,
     Costs,
-    Loop,
-    Memory,
-    Part,
-    Run,
-    Sent,
+    PartCollective,
+    PartLoop,
+    PlaceMemory,
+    ProgramPart,
+    StepRun,
 )
-from collir.synthesis.sweeping.prices import Prices
+from collir.synthesis.sweeping.prices import MeshPrices
 
 _SMALL = 1 - 1e-9
 """Bounds are less by this factor, as they are added up in another order than simulated times."""
@@ -54,7 +54,7 @@ class Staged(NamedTuple):
     """
 
     shape: Configuration
-    durations: Mapping[TaskPart, Array]
+    durations: Mapping[Part, Array]
     send: Array
     before: Array
     after: Array
@@ -74,7 +74,7 @@ class Staged(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ConfigurationEstimate:
     """The estimates for a configuration.
 
     Attributes:
@@ -96,7 +96,7 @@ class Estimate:
         return max(self.time, self.run.timed(self.number, self.microbatches))
 
 
-class Group:
+class ConfigurationGroup:
     """Configurations of one kind with the same stages, schedule and chunks.
 
     Arrays have a value for each configuration, in their last dimension.
@@ -104,7 +104,7 @@ class Group:
 
     def __init__(
         self,
-        prices: Prices,
+        prices: MeshPrices,
         layers: int,
         costs: Costs,
         configurations: Sequence[Configuration],
@@ -127,7 +127,7 @@ class Group:
         self.counts = np.array([c.microbatches for c in configurations])
         self.layers, self.own = layers, self.shape.layers_of_stages(layers)
 
-    def estimates(self) -> list[Estimate]:
+    def estimates(self) -> list[ConfigurationEstimate]:
         """Return the estimates of the configurations."""
         if self.shape.stages > 1:
             return self._staged()
@@ -137,9 +137,9 @@ class Group:
         memory = self._throughout(held, self.layers) + self.value(held.inside, self.layers)
         others = self.value(held.others, self.layers, self.whole_batch)
         memory = np.maximum(memory, others)
-        return [*starmap(Estimate, zip(times.tolist(), memory.tolist(), strict=True))]
+        return [*starmap(ConfigurationEstimate, zip(times.tolist(), memory.tolist(), strict=True))]
 
-    def _staged(self) -> list[Estimate]:
+    def _staged(self) -> list[ConfigurationEstimate]:
         stages, chunks = self.shape.stages, self.shape.chunks
         graph = RULES[self.shape.schedule].graph(stages, chunks)
         last = max(chunk for _, chunk in graph.places)
@@ -168,14 +168,14 @@ class Group:
         run = Staged(self.shape, durations, send, before, after)
         numbers = range(len(self.counts))
         columns = times.tolist(), memory.tolist(), repeat(run), numbers, self.counts.tolist()
-        return [*starmap(Estimate, zip(*columns, strict=False))]
+        return [*starmap(ConfigurationEstimate, zip(*columns, strict=False))]
 
     def _send(self) -> Array:
         moves = self.two[0].moves
         if not moves:
             return np.zeros(len(self.counts))
         size = np.min([self.value(number, 1) for number in moves], axis=0)
-        sent = Sent("send", (self.shape.pipeline,), frozenset(), frozenset(), 0, 0)
+        sent = PartCollective("send", (self.shape.pipeline,), frozenset(), frozenset(), 0, 0)
         last = self.shape.stages - 1
         routes = {(0, 1), (last - 1, last)}
         return np.min([self.prices.of(sent, size, self.meshes, r) for r in routes], axis=0)
@@ -202,7 +202,7 @@ class Group:
         held = (others * kept[0] + ends * kept[1] + inside[end] for others, ends, end in moments)
         return stage + np.max([*held], axis=0)
 
-    def _throughout(self, memory: Memory, layers: int) -> Array:
+    def _throughout(self, memory: PlaceMemory, layers: int) -> Array:
         """Return the bytes that are there while the loop over microbatches runs."""
         return self.value(memory.throughout, layers, self.whole_batch)
 
@@ -217,7 +217,7 @@ class Group:
         one, other = (made.part(name, role) for made in self.two)
         return self._part(one, other, layers)[0]
 
-    def _part(self, one: Part, other: Part, layers: int) -> tuple[Array, Array]:
+    def _part(self, one: ProgramPart, other: ProgramPart, layers: int) -> tuple[Array, Array]:
         """Return the seconds of a part, and those in which it sends nothing.
 
         If gathers are ahead, the last iteration of a loop is among the steps behind it.
@@ -228,8 +228,8 @@ class Group:
         total = local = none = np.zeros(len(self.counts))
         last = none, none  # of an iteration that is among the next steps
         for first, second in zip(one.items, other.items, strict=True):
-            if isinstance(first, Loop):
-                assert isinstance(second, Loop)
+            if isinstance(first, PartLoop):
+                assert isinstance(second, PartLoop)
                 more = (second.times - first.times) / (LAYERS[1] - LAYERS[0])
                 times = first.times + (layers - LAYERS[0]) * more
                 body, own = self._part(first.body, second.body, layers)
@@ -244,7 +244,7 @@ class Group:
                 last = none, none
         return total + last[0], local
 
-    def _run(self, run: Run, layers: int) -> Array:
+    def _run(self, run: StepRun, layers: int) -> Array:
         """Return the seconds of steps between two loops in any order."""
         least = self.value(run.local, layers)
         if not run.sent:
@@ -260,12 +260,12 @@ class Group:
             least = np.maximum(least, own)
         return least
 
-    def _sent(self, sent: Sent, layers: int) -> Array:
+    def _sent(self, sent: PartCollective, layers: int) -> Array:
         """Return the seconds of a collective that runs alone."""
         size, route = self.value(sent.size, layers), self._route(sent)
         return self.prices.of(sent, size, self.meshes, route) + self.value(sent.copies, layers)
 
-    def _route(self, sent: Sent) -> tuple[int, int] | None:
+    def _route(self, sent: PartCollective) -> tuple[int, int] | None:
         """Return the stages that a send is from and to."""
         if sent.route is None:
             return None
@@ -286,7 +286,7 @@ def in_flight(
     """Return the most that is in flight at a stage when backward tasks begin: the number of
     microbatches of chunks that are between others, that of the first or last chunk of the model,
     and whether the task is one of that."""
-    order = RULES[schedule].order(Size(stages, microbatches, chunks), place)
+    order = RULES[schedule].order(PipelineSize(stages, microbatches, chunks), place)
     ends = {0, len(RULES[schedule].chunk_places(stages, chunks)) - 1}
     held = [0, 0]
     moments: set[tuple[int, int, bool]] = set()

@@ -58,7 +58,7 @@ _WEIGHTS = 1.0, 16.0
 
 
 @dataclass(frozen=True)
-class Sent:
+class PartCollective:
     """A collective in a part of a program.
 
     Attributes:
@@ -94,7 +94,7 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Run:
+class StepRun:
     """Steps between two loops.
 
     Attributes:
@@ -104,27 +104,27 @@ class Run:
     """
 
     local: int
-    sent: tuple[Sent, ...]
+    sent: tuple[PartCollective, ...]
     paths: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
-class Loop:
+class PartLoop:
     """A loop in a part of a program."""
 
     times: int
-    body: "Part"
+    body: "ProgramPart"
 
 
 @dataclass(frozen=True)
-class Part:
+class ProgramPart:
     """A part of a program: a task, or the steps in front of a loop or behind it."""
 
-    items: tuple[Run | Loop, ...] = ()
+    items: tuple[StepRun | PartLoop, ...] = ()
 
 
 @dataclass(frozen=True)
-class Memory:
+class PlaceMemory:
     """The memory of a place, as numbers of formulas.
 
     Attributes:
@@ -164,19 +164,19 @@ class Ingredients:
     ahead: Sequence[str]
     places: list[list[tuple[int, ...]]] = field(default_factory=list[list[tuple[int, ...]]])
     chosen: list[list[tuple[int, ...]]] = field(default_factory=list[list[tuple[int, ...]]])
-    tasks: dict[str, Part] = field(default_factory=dict[str, Part])
-    before: list[Part] = field(default_factory=list[Part])
-    after: list[Part] = field(default_factory=list[Part])
+    tasks: dict[str, ProgramPart] = field(default_factory=dict[str, ProgramPart])
+    before: list[ProgramPart] = field(default_factory=list[ProgramPart])
+    after: list[ProgramPart] = field(default_factory=list[ProgramPart])
     moves: list[int] = field(default_factory=list[int])
-    memory: list[Memory] = field(default_factory=list[Memory])
+    memory: list[PlaceMemory] = field(default_factory=list[PlaceMemory])
     formulas: list[Expr] = field(default_factory=list[Expr])
     quotients: list[Expr] = field(default_factory=list[Expr])
 
-    def part(self, name: str, place: int) -> Part:
+    def part(self, name: str, place: int) -> ProgramPart:
         """Return the part of a name at a place, which is empty if there is none."""
         if name in ("before", "after"):
             return (self.before if name == "before" else self.after)[place]
-        return self.tasks.get("step" if name == "step" else f"{name}{place}", Part())
+        return self.tasks.get("step" if name == "step" else f"{name}{place}", ProgramPart())
 
     def number(self, formula: Expr) -> int:
         """Return the number of a formula, which is added."""
@@ -265,9 +265,9 @@ def _add_stages(made: Ingredients, simulation: Simulation) -> None:
 
 def _add_steps(made: Ingredients, opened: Opened) -> None:
     made.tasks["step"] = _part(made, enumerate(opened.simulation.program))
-    made.before, made.after = [Part()], [Part()]
+    made.before, made.after = [ProgramPart()], [ProgramPart()]
     zero, peak = made.number(sympy.S.Zero), made.number(peak_bytes(opened.simulation))
-    made.memory = [Memory(peak, zero, zero, zero)]
+    made.memory = [PlaceMemory(peak, zero, zero, zero)]
 
 
 def _add_loop(made: Ingredients, opened: Opened) -> None:
@@ -285,7 +285,7 @@ def _add_loop(made: Ingredients, opened: Opened) -> None:
     around, inside = bytes_at(simulation, number)
     others = totals(simulation, False, steps={-1, *range(len(steps) + 1)} - {number})
     formulas = around, sympy.S.Zero, inside, largest(others)
-    made.memory = [Memory(*map(made.number, formulas))]
+    made.memory = [PlaceMemory(*map(made.number, formulas))]
 
 
 def _part(
@@ -293,14 +293,14 @@ def _part(
     steps: Iterable[tuple[int, SimulatedStep]],
     needed: Collection[int] | None = None,
     in_loop: bool = False,
-) -> Part:
+) -> ProgramPart:
     """Return the part of steps, each with its number in the program.
 
     Args:
         needed: the numbers of the steps that what comes behind them waits for; None: all.
         in_loop: whether they are the body of a loop.
     """
-    items: list[Run | Loop] = []
+    items: list[StepRun | PartLoop] = []
     run: list[tuple[int, SimulatedStep]] = []
     for number, step in steps:
         if step.loop is None:
@@ -309,9 +309,11 @@ def _part(
         items.append(_run(made, run, needed, in_loop))
         run = []
         body = _part(made, enumerate(step.loop.body.program), in_loop=True)
-        items.append(Loop(int(step.loop.times), body))
+        items.append(PartLoop(int(step.loop.times), body))
     items.append(_run(made, run, needed, in_loop))
-    return Part(tuple(item for item in items if isinstance(item, Loop) or item.local >= 0))
+    return ProgramPart(
+        tuple(item for item in items if isinstance(item, PartLoop) or item.local >= 0)
+    )
 
 
 def _run(
@@ -319,9 +321,9 @@ def _run(
     steps: Sequence[tuple[int, SimulatedStep]],
     needed: Collection[int] | None,
     in_loop: bool,
-) -> Run:
+) -> StepRun:
     if not steps:
-        return Run(-1, (), ())
+        return StepRun(-1, (), ())
     machine = made.mesh.machine
     local = {
         place: local_seconds(step.does, machine, step.kinds)
@@ -342,7 +344,7 @@ def _run(
         )
         for path in places
     )
-    return Run(made.number(sympy.Add(*local.values())), sent, tuple(paths))
+    return StepRun(made.number(sympy.Add(*local.values())), sent, tuple(paths))
 
 
 @dataclass(frozen=True)
@@ -422,10 +424,10 @@ class StepsBetween:
         return tuple(np.flatnonzero(places).tolist())
 
 
-def _sent(made: Ingredients, step: SimulatedStep) -> Sent:
+def _sent(made: Ingredients, step: SimulatedStep) -> PartCollective:
     assert step.sent is not None
     collective, mesh = step.sent.collective, made.mesh
-    return Sent(
+    return PartCollective(
         collective.kind,
         tuple(map(mesh.label, collective.axes)),
         frozenset(map(mesh.label, collective.at_root)),
@@ -436,7 +438,9 @@ def _sent(made: Ingredients, step: SimulatedStep) -> Sent:
     )
 
 
-def _memory(made: Ingredients, simulation: Simulation, place: int, first: int, last: int) -> Memory:
+def _memory(
+    made: Ingredients, simulation: Simulation, place: int, first: int, last: int
+) -> PlaceMemory:
     held, program = simulation.held[place], simulation.program
     kind = {
         n: step.kind[0]
@@ -456,7 +460,7 @@ def _memory(made: Ingredients, simulation: Simulation, place: int, first: int, l
     inside = largest(peak_bytes(task.body, inside=True) for task in backward if task is not None)
     throughout = (b for b in held if not b.of_loop and _is_there(b, first, last))
     formulas = _total(throughout), _total(kept), inside, sympy.S.Zero
-    return Memory(*map(made.number, formulas))
+    return PlaceMemory(*map(made.number, formulas))
 
 
 def _is_there(buffer: Buffer, first: int, last: int) -> bool:

@@ -19,14 +19,14 @@ from collir.cost.programs.local_steps import sent_phases
 from collir.layout import Mesh
 from collir.machine import Machine
 from collir.synthesis.sweeping.configuration import Configuration
-from collir.synthesis.sweeping.ingredients import Sent
+from collir.synthesis.sweeping.ingredients import PartCollective
 from collir.synthesis.sweeping.programs import on_machine
 
 Route = tuple[int, int] | None
 """The stages that a send is from and to; None for other collectives."""
 
 
-class Prices:
+class MeshPrices:
     """The prices of collectives on the meshes of a machine that are asked for."""
 
     def __init__(self, machine: Machine) -> None:
@@ -50,7 +50,7 @@ class Prices:
             number = self.numbers[configuration.axes] = len(self.meshes) - 1
         return number
 
-    def of(self, sent: Sent, sizes: Array, meshes: Sequence[int], route: Route) -> Array:
+    def of(self, sent: PartCollective, sizes: Array, meshes: Sequence[int], route: Route) -> Array:
         """Return the seconds of a collective for each size in bytes, on the mesh of each number."""
         known = self.known[sent.kind, sent.axes, sent.at_root, sent.replicated, route]
         names = frozenset(sent.axes) | sent.at_root | sent.replicated
@@ -83,7 +83,7 @@ def _place(mesh: Mesh, names: Iterable[str]) -> object:
     return tuple((part, math.prod(sub.size for sub in same)) for part, same in parts)
 
 
-def _price(sent: Sent, size: float, mesh: Mesh, route: Route) -> float:
+def _price(sent: PartCollective, size: float, mesh: Mesh, route: Route) -> float:
     """Return the seconds of a collective on a mesh; 0 if it is over one device."""
 
     def subs(names: Iterable[str]) -> tuple[str, ...]:

@@ -8,15 +8,15 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.ir.builders import machine_op
 from collir.ir.functions import functions_of, meshes_of
-from collir.ir.instantiation import instantiate
 from collir.ir.names import unused_symbol
 from collir.ir.roles import Role
-from collir.ir.variants import recompute_calls, recompute_layers, shard_masters, shard_roles
 from collir.layout import Mesh
 from collir.machine import Machine
 from collir.synthesis.placement.meshes import change
 from collir.synthesis.sweeping.configuration import ADDED_PARTS, WHOLE_GRADIENTS, Configuration
 from collir.synthesis.sweeping.sequences import shard_sequences
+from collir.transforms.instantiation import instantiate
+from collir.transforms.variants import recompute_calls, recompute_layers, shard_masters, shard_roles
 
 _DIVIDED = {
     0: frozenset[Role](),

@@ -12,12 +12,12 @@ from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.calls import calls_in, given
-from collir.ir.instantiation import instantiate
-from collir.ir.microbatches.splitting import batch_of
 from collir.ir.names import set_name
 from collir.layout import Dim
 from collir.layout.coll import REDISTRIBUTE
 from collir.layout.sizes import formula_of
+from collir.transforms.instantiation import instantiate
+from collir.transforms.microbatches.splitting import batch_of
 
 
 def shard_sequences(function: FuncOp, axes: Collection[str]) -> None:

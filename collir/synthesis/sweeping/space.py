@@ -23,7 +23,7 @@ SCHEDULES = tuple(name for name, rule in RULES.items() if rule.directions == 1)
 
 
 @dataclass(frozen=True)
-class Space:
+class ConfigurationSpace:
     """The configurations of a training step.
 
     Attributes:

@@ -16,7 +16,6 @@ from collir.ir.auto import is_auto
 from collir.ir.calls import calls_in, given
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.microbatches.splitting import batch_of
 from collir.ir.parameters import parameters_of
 from collir.ir.roles import Role, argument_roles
 from collir.layout import DistType
@@ -26,11 +25,12 @@ from collir.layout.nn import EINSUM, SOFTMAX
 from collir.layout.sizes import formula_of
 from collir.machine import Level, Machine
 from collir.synthesis.sweeping.configuration import REPLICA, Configuration
-from collir.synthesis.sweeping.estimates import Kind
+from collir.synthesis.sweeping.estimates import ProgramKind
 from collir.synthesis.sweeping.ingredients import AXIS, MICROBATCHES, STAGES
 from collir.synthesis.sweeping.programs import named
 from collir.synthesis.sweeping.sequences import sequences
-from collir.synthesis.sweeping.space import Space
+from collir.synthesis.sweeping.space import ConfigurationSpace
+from collir.transforms.microbatches.splitting import batch_of
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,9 @@ class TrainingStep:
         others = (axis.name for axis in mesh.axes if axis.name != self.pipeline)
         return (self.pipeline, *others)
 
-    def space(self, machine: Machine, devices: tuple[int, ...]) -> Space:
+    def space(self, machine: Machine, devices: tuple[int, ...]) -> ConfigurationSpace:
         """Return all its configurations on these numbers of devices of a machine."""
-        return Space(
+        return ConfigurationSpace(
             machine,
             self.axes,
             self.data,
@@ -221,7 +221,7 @@ class TrainingStep:
             divided=self.divided,
         )
 
-    def small(self, machine: Machine, kind: Kind) -> tuple[Machine, Configuration]:
+    def small(self, machine: Machine, kind: ProgramKind) -> tuple[Machine, Configuration]:
         """Return a small configuration of a kind, on a machine with a level for each axis.
 
         There is an axis for stages, which the program is to be cut into.

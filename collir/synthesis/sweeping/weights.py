@@ -13,12 +13,12 @@ from collir.ir.roles import Role, argument_roles
 from collir.layout.nn import EINSUM
 from collir.layout.nn_selections import TAKE
 from collir.synthesis.propagation.graph import Tensor
-from collir.synthesis.sweeping.classes import Classes, Place
+from collir.synthesis.sweeping.classes import DimensionClasses, Place
 from collir.synthesis.sweeping.programs import named
 from collir.synthesis.sweeping.steps import TrainingStep
 
 
-class Use(Enum):
+class WeightUse(Enum):
     """The use that a model makes of a weight."""
 
     TABLE = "rows are looked up"
@@ -42,7 +42,7 @@ class Weight:
 
     name: str
     layers: str
-    use: Use
+    use: WeightUse
     is_output: bool
     divided: dict[str, tuple[int, Place]]
     whole: bool
@@ -59,10 +59,10 @@ def weights_of(step: TrainingStep) -> list[Weight]:
     Raises:
         DiagnosticError: a step cannot be where layouts are chosen.
     """
-    return list(_weights(step, Classes.build(step)))
+    return list(_weights(step, DimensionClasses.build(step)))
 
 
-def _weights(step: TrainingStep, classes: Classes) -> Iterator[Weight]:
+def _weights(step: TrainingStep, classes: DimensionClasses) -> Iterator[Weight]:
     function = named(step.module, step.function)
     mesh, roles = mesh_of(function), argument_roles(function)
     for number, tensor in classes.weights.items():
@@ -77,9 +77,11 @@ def _weights(step: TrainingStep, classes: Classes) -> Iterator[Weight]:
         }
         name, layers = _name(classes.callee.args[number])
         uses = [*_uses(tensor, classes)]
-        use = next((use for use in uses if use is not Use.OTHER), Use.OTHER)
+        use = next((use for use in uses if use is not WeightUse.OTHER), WeightUse.OTHER)
         whole = any(classes.gathers[place] for _, place in divided.values())
-        yield Weight(name, layers, use, {Use.TABLE, Use.LINEAR} <= {*uses}, divided, whole)
+        yield Weight(
+            name, layers, use, {WeightUse.TABLE, WeightUse.LINEAR} <= {*uses}, divided, whole
+        )
 
 
 def _name(argument: BlockArgument) -> tuple[str, str]:
@@ -107,7 +109,7 @@ def _name(argument: BlockArgument) -> tuple[str, str]:
     return f"{layers}.*.{behind}", layers
 
 
-def _uses(tensor: Tensor, classes: Classes) -> Iterator[Use]:
+def _uses(tensor: Tensor, classes: DimensionClasses) -> Iterator[WeightUse]:
     """Yield what steps do with a weight, in the order of the program."""
     same = {tensor}
     for relation in classes.graph.relations:
@@ -118,10 +120,10 @@ def _uses(tensor: Tensor, classes: Classes) -> Iterator[Use]:
         if relation.op is None or (relation.passes_all and len(operands) == 1):
             same.add(result)  # a layer of a stack, or a cast
         elif relation.op.kind is TAKE and own == [0]:
-            yield Use.TABLE
+            yield WeightUse.TABLE
         elif relation.op.kind is EINSUM and len(relation.indices[own[0]]) == 2:
             out, into = relation.indices[own[0]]
             linear = out in relation.indices[-1] and into not in relation.indices[-1]
-            yield Use.LINEAR if linear else Use.OTHER
+            yield WeightUse.LINEAR if linear else WeightUse.OTHER
         else:
-            yield Use.OTHER
+            yield WeightUse.OTHER

@@ -11,7 +11,7 @@ from collir.layout.mesh import digits_over
 from collir.targets.code.c_mesh import CMesh
 
 
-class Arguments(NamedTuple):
+class CallArguments(NamedTuple):
     """The arguments of the call of a collective, as a form with the words of ``sizes_sent``.
 
     Attributes:

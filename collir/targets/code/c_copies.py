@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from collir.layout import DType
 from collir.layout.local import LocalBuffer
-from collir.targets.code.c_nest import Array, Loop, is_one, merged, nested
+from collir.targets.code.c_nest import Array, CLoop, is_one, merged, nested
 from collir.targets.code.c_text import size_text
 
 
@@ -69,13 +69,13 @@ def filled(target: Pointer, y: LocalBuffer, value: str) -> list[str]:
 
 def loops_over(
     pointers: Sequence[Pointer], buffers: Sequence[LocalBuffer]
-) -> tuple[list[Loop], list[Array]]:
+) -> tuple[list[CLoop], list[Array]]:
     """Return the loops over all elements, in the order in which those of the first buffer lie, and
     the arrays over them."""
     first = buffers[0]
     order = sorted(range(len(first.shape)), key=lambda dim: (-int(first.steps[dim]), dim))
     kept = [dim for dim in order if not is_one(first.shape[dim])]
-    loops = [Loop(f"i{place}", first.shape[dim]) for place, dim in enumerate(kept)]
+    loops = [CLoop(f"i{place}", first.shape[dim]) for place, dim in enumerate(kept)]
     arrays = [
         Array(pointer.name, x.dtype, _strides(x, kept), pointer.start)
         for pointer, x in zip(pointers, buffers, strict=True)

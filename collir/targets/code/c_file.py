@@ -11,14 +11,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.local import LocalCallOp, LocalFuncOp
-from collir.ir.any_size import open_sizes
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.models import models_for_code
 from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_copies import TRANSPOSES
 from collir.targets.code.c_method import CMethod
 from collir.targets.code.c_text import C, Comment, Words, name_problem, variables
 from collir.targets.code.names import Definition, check_definitions
+from collir.transforms.any_size import open_sizes
+from collir.transforms.for_code import models_for_code
 
 SIZED = """ *
  * The functions are for values of any size. Behind the buffers they take size parameters; sizes in

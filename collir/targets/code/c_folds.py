@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from collir.layout import DType
 from collir.layout.cuts import Extent
 from collir.layout.sizes import OpenSize
-from collir.targets.code.c_nest import Array, Loop, block, is_one, nested, number_type, value_type
+from collir.targets.code.c_nest import Array, CLoop, block, is_one, nested, number_type, value_type
 from collir.targets.code.c_text import size_text
 
 _COLUMNS = 256
@@ -19,7 +19,7 @@ _COLUMNS = 256
 
 
 @dataclass(frozen=True)
-class Fold:
+class TermFold:
     """A fold of terms.
 
     Attributes:
@@ -34,8 +34,8 @@ class Fold:
     """
 
     out: Array
-    outer: Sequence[Loop]
-    inner: Sequence[Loop]
+    outer: Sequence[CLoop]
+    inner: Sequence[CLoop]
     arrays: Sequence[Array]
     term: Callable[[Sequence[Array]], str]
     kind: str
@@ -139,10 +139,10 @@ def larger(operator: str, dtype: DType, value: str, than: str) -> str:
 def extreme(
     operator: str,
     out: Array,
-    outer: Sequence[Loop],
-    inner: Sequence[Loop],
+    outer: Sequence[CLoop],
+    inner: Sequence[CLoop],
     array: Array,
-) -> Fold:
+) -> TermFold:
     """Return the fold to the largest (``>``) or smallest (``<``) element of an array."""
     kind = value_type(array.dtype)
 
@@ -151,18 +151,18 @@ def extreme(
         return [f"{kind} value = {term};", f"if ({taken}) {to} = value;"]
 
     start = (LOWEST if operator == ">" else HIGHEST)[array.dtype]
-    return Fold(out, outer, inner, [array], lambda read: read[0].value(), kind, start, combine)
+    return TermFold(out, outer, inner, [array], lambda read: read[0].value(), kind, start, combine)
 
 
 def total(
     out: Array,
-    outer: Sequence[Loop],
-    inner: Sequence[Loop],
+    outer: Sequence[CLoop],
+    inner: Sequence[CLoop],
     arrays: Sequence[Array],
     finish: str = "{0}",
-) -> Fold:
+) -> TermFold:
     """Return the fold to the sum of products of the elements of arrays."""
-    return Fold(
+    return TermFold(
         out,
         outer,
         inner,

@@ -11,7 +11,7 @@ from collir.layout import DType
 from collir.layout.local import LocalBuffer
 from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_copies import Pointer, copied, filled
-from collir.targets.code.c_kernels import Kernels
+from collir.targets.code.c_kernels import FileKernels
 from collir.targets.code.c_method import CMethod
 from collir.targets.code.c_text import AS_BITS, C_ELEMENTS, loop, number_text
 
@@ -24,7 +24,7 @@ class HostMethod(CMethod, ABC):
         kernels: the functions of the file for operations of models.
     """
 
-    kernels: Kernels
+    kernels: FileKernels
 
     def use(self, *dtypes: DType) -> None:
         """Record the sections of the runtime for element types that C does not know."""

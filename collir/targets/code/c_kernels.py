@@ -11,7 +11,7 @@ from collir.layout import DistType, DType, Mesh
 from collir.layout.structure import REPEATED, Structure
 from collir.syntax.step_writer import step_text
 from collir.targets.code.c_mesh import HANDLE, CMesh
-from collir.targets.code.c_nest import Array, Loop, is_one
+from collir.targets.code.c_nest import Array, CLoop, is_one
 from collir.targets.code.c_text import (
     AS_BITS,
     C_TYPES,
@@ -29,7 +29,7 @@ LOCALS = ("x", "y", "z", OUT, "sum", "sums", "first", "left", "width")
 
 
 @dataclass(frozen=True)
-class Computation:
+class BlockComputation:
     """An operation of a model on the blocks of a rank.
 
     Attributes:
@@ -123,10 +123,10 @@ class Computation:
         over = [self.variables[index] for index in indices]
         return Array.of(name, x.dtype, x.local_shape(self.mesh), over)
 
-    def loops(self, indices: Iterable[str]) -> list[Loop]:
+    def loops(self, indices: Iterable[str]) -> list[CLoop]:
         """Return the loops over indices, without those of size 1."""
         return [
-            Loop(self.variables[index], self.sizes[index])
+            CLoop(self.variables[index], self.sizes[index])
             for index in indices
             if index != REPEATED and not is_one(self.sizes[index])
         ]
@@ -144,12 +144,12 @@ def parameter_names(count: int) -> list[str]:
     return [*"xyz"[:count], *(f"x{n}" for n in range(3, count))]
 
 
-Body = Callable[[Computation], list[str]]
+Body = Callable[[BlockComputation], list[str]]
 """A function from an operation to the statements of its kernel."""
 
 
 @dataclass
-class Kernels:
+class FileKernels:
     """The kernels of a file.
 
     Attributes:
@@ -170,7 +170,7 @@ class Kernels:
         self, op: DistOp, names: CMesh, starts: Sequence[str], operands: Sequence[str], out: str
     ) -> str:
         """Return the statement that calls the kernel of an operation on buffers."""
-        c = Computation(op, names.mesh, starts, self.needs, self.products)
+        c = BlockComputation(op, names.mesh, starts, self.needs, self.products)
         body = self.bodies[op.mnemonic](c)
         listed = parameter_names(len(operands))
         text = "\n".join(body)
@@ -194,7 +194,7 @@ class Kernels:
         return f"{self._known[key]}({', '.join([*handle, *operands, out])});"
 
 
-def _described(c: Computation, operands: Sequence[str]) -> Comment:
+def _described(c: BlockComputation, operands: Sequence[str]) -> Comment:
     """Return the comment above a kernel: the operation, and the shapes of blocks."""
     listed = [
         f"{name}[{', '.join(map(size_text, x.local_shape(c.mesh)))}]"

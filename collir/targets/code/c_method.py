@@ -31,7 +31,6 @@ from collir.dialects.local import (
 )
 from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
-from collir.ir.any_size import Condition, is_product
 from collir.ir.names import names_in_block
 from collir.layout import DType, Place, Reduction, at_root, place_at
 from collir.layout.local import LocalBuffer
@@ -50,8 +49,8 @@ from collir.targets.code.c_text import (
     variables,
 )
 from collir.targets.code.rank_leaves import (
-    Leaf,
     Piece,
+    RankOperation,
     is_memory,
     is_waited_at_once,
     leaves,
@@ -59,6 +58,7 @@ from collir.targets.code.rank_leaves import (
     merged_pieces,
     place_of_memory,
 )
+from collir.transforms.any_size import Condition, is_product
 
 MEMORY = "memory"
 """The variable for the memory of all temporaries, a name that no other has."""
@@ -365,7 +365,7 @@ class CMethod(ABC):
             else:
                 yield from lines
 
-    def _statements(self, leaf: Leaf, at_once: Collection[Operation]) -> list[str]:
+    def _statements(self, leaf: RankOperation, at_once: Collection[Operation]) -> list[str]:
         place, op = leaf
         match op:
             case CopyOp():

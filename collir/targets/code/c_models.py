@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from collir.layout import DType
 from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_folds import extreme, larger, total
-from collir.targets.code.c_kernels import Body, Computation
-from collir.targets.code.c_nest import Array, Loop, block, merged, nested, number_type, value_type
+from collir.targets.code.c_kernels import BlockComputation, Body
+from collir.targets.code.c_nest import Array, CLoop, block, merged, nested, number_type, value_type
 from collir.targets.code.c_products import matrix_product
 from collir.targets.code.c_selections import SELECTIONS
 from collir.targets.code.c_text import AS_BITS, C_TYPES, number_text, size_text
@@ -79,7 +79,7 @@ _CONSTANTS = {"half": 0.5, "scale": math.sqrt(2 / math.pi), "cubes": 0.044715}
 def elementwise(row: Map) -> Body:
     """Return the loops over all elements of the result of an elementwise operation."""
 
-    def body(c: Computation) -> list[str]:
+    def body(c: BlockComputation) -> list[str]:
         out, arrays = c.out(), c.inputs()
         loops, (out, *arrays) = merged(c.loops(c.structure.result), [out, *arrays], only="i")
         dtype = c.operands[-1].dtype
@@ -106,33 +106,33 @@ def elementwise(row: Map) -> Body:
 # ---------------------------------------------------------------------------------------------
 
 
-def _reduced(c: Computation) -> tuple[list[Loop], list[Loop]]:
+def _reduced(c: BlockComputation) -> tuple[list[CLoop], list[CLoop]]:
     """Return the loops over the indices of the result, and over those that it lacks."""
     return c.loops(c.structure.result), c.loops(
         index for index in c.sizes if index not in c.structure.result
     )
 
 
-def _einsum(c: Computation) -> list[str]:
+def _einsum(c: BlockComputation) -> list[str]:
     outer, inner = _reduced(c)
     return matrix_product(c) or total(c.out(), outer, inner, c.inputs()).lines()
 
 
 def _joined(
-    outer: Sequence[Loop], inner: Sequence[Loop], arrays: Sequence[Array]
-) -> tuple[list[Loop], list[Loop], list[Array]]:
+    outer: Sequence[CLoop], inner: Sequence[CLoop], arrays: Sequence[Array]
+) -> tuple[list[CLoop], list[CLoop], list[Array]]:
     """Return loops over the result and over the rest, each group merged by itself."""
     joined_outer, joined = merged(outer, arrays)
     joined_inner, joined = merged(inner, joined)
     return joined_outer, joined_inner, joined
 
 
-def _sum(c: Computation) -> list[str]:
+def _sum(c: BlockComputation) -> list[str]:
     outer, inner, (out, x) = _joined(*_reduced(c), [c.out(), *c.inputs()])
     return total(out, outer, inner, [x]).lines()
 
 
-def _mean(c: Computation) -> list[str]:
+def _mean(c: BlockComputation) -> list[str]:
     outer, inner = _reduced(c)
     count = math.prod(loop.size for loop in inner)
     outer, inner, (out, x) = _joined(outer, inner, [c.out(), *c.inputs()])
@@ -144,7 +144,7 @@ def _mean(c: Computation) -> list[str]:
 def _extreme(operator: str) -> Body:
     """Return the statements of a reduction to the largest (``>``) or smallest (``<``) element."""
 
-    def body(c: Computation) -> list[str]:
+    def body(c: BlockComputation) -> list[str]:
         outer, inner, (out, x) = _joined(*_reduced(c), [c.out(), *c.inputs()])
         return extreme(operator, out, outer, inner, x).lines()
 
@@ -156,7 +156,7 @@ def _extreme(operator: str) -> Body:
 # ---------------------------------------------------------------------------------------------
 
 
-def _along(c: Computation) -> tuple[list[Loop], list[Loop], list[Array]]:
+def _along(c: BlockComputation) -> tuple[list[CLoop], list[CLoop], list[Array]]:
     """Return the loops over the other dimensions, over those that an operation is along, and the
     result and the operands."""
     along = {str(dim) for dim in c.op.sizes("dims")}
@@ -165,7 +165,7 @@ def _along(c: Computation) -> tuple[list[Loop], list[Loop], list[Array]]:
     return _joined(outer, inner, [c.out(), *c.inputs()])
 
 
-def largest(x: Array, inner: Sequence[Loop]) -> list[str]:
+def largest(x: Array, inner: Sequence[CLoop]) -> list[str]:
     """Return the statements that set ``most`` to the largest element of some loops."""
     kind = value_type(x.dtype)
     taken = larger(">", x.dtype, "a", "most")
@@ -175,7 +175,7 @@ def largest(x: Array, inner: Sequence[Loop]) -> list[str]:
     ]
 
 
-def _softmax(c: Computation) -> list[str]:
+def _softmax(c: BlockComputation) -> list[str]:
     outer, inner, (out, x) = _along(c)
     exponential = f"exp{c.function}({x.value()} - most)"
     if x.dtype in AS_BITS:  # rounded once
@@ -187,7 +187,7 @@ def _softmax(c: Computation) -> list[str]:
     return nested(outer, [*largest(x, inner), *summed, *divided])
 
 
-def _log_softmax(c: Computation) -> list[str]:
+def _log_softmax(c: BlockComputation) -> list[str]:
     outer, inner, (out, x) = _along(c)
     return nested(
         outer,
@@ -200,7 +200,7 @@ def _log_softmax(c: Computation) -> list[str]:
     )
 
 
-def _normalised(c: Computation, mean: bool) -> list[str]:
+def _normalised(c: BlockComputation, mean: bool) -> list[str]:
     """Return the statements that divide by the root of the mean square."""
     outer, inner = (
         c.loops(i for i in c.structure.result if (int(i) in c.op.sizes("dims")) is of)
@@ -230,15 +230,15 @@ def _normalised(c: Computation, mean: bool) -> list[str]:
     )
 
 
-def _layer_norm(c: Computation) -> list[str]:
+def _layer_norm(c: BlockComputation) -> list[str]:
     return _normalised(c, mean=True)
 
 
-def _rms_norm(c: Computation) -> list[str]:
+def _rms_norm(c: BlockComputation) -> list[str]:
     return _normalised(c, mean=False)
 
 
-def _cumsum(c: Computation) -> list[str]:
+def _cumsum(c: BlockComputation) -> list[str]:
     """Return the sums along a dimension, each times a factor if there is a second operand."""
     along = str(c.op.integer("dim"))
     outer = c.loops(index for index in c.structure.result if index != along)
@@ -247,7 +247,7 @@ def _cumsum(c: Computation) -> list[str]:
     if loops and "reverse" in c.op.properties:
         variable, size = loops[0].variable, loops[0].size
         position = f"size_t {variable} = {size_text(size)} - 1 - n;"
-        loops = [Loop("n", size, (position,))]
+        loops = [CLoop("n", size, (position,))]
     total = [f"sum = {x.number()} + {factor.number()} * sum;" for factor in factors]
     added = nested(loops, [*(total or [f"sum += {x.number()};"]), out.store("sum")])
     return nested(outer, [f"{number_type(x.dtype)} sum = 0;", *added])
@@ -258,7 +258,7 @@ def _cumsum(c: Computation) -> list[str]:
 # ---------------------------------------------------------------------------------------------
 
 
-def _constant(c: Computation) -> list[str]:
+def _constant(c: BlockComputation) -> list[str]:
     out = c.out()
     loops, (out,) = merged(c.loops(c.structure.result), [out], only="i")
     dtype = out.dtype
@@ -270,7 +270,7 @@ def _number(value: float, dtype: DType, wide: DType) -> str:
     return f"{int(bool(value))}" if dtype is DType.BOOL else number_text(value, wide)
 
 
-def _iota(c: Computation) -> list[str]:
+def _iota(c: BlockComputation) -> list[str]:
     dim = c.op.integer("dim")
     start = c.starts[dim]
     known = [loop.variable for loop in c.loops([str(dim)])]
@@ -284,10 +284,10 @@ _RANDOM_BITS = 32
 """The bits of which a random number takes the upper ones, as many as are exact in its type."""
 
 
-def _uniform(c: Computation) -> list[str]:
+def _uniform(c: BlockComputation) -> list[str]:
     c.needs.add("mixed_bits")
     bits = min(_RANDOM_BITS, c.result.dtype.mantissa)
-    loops: list[Loop] = []
+    loops: list[CLoop] = []
     before = "seed"
     for dim, index in enumerate(c.structure.result):
         variable = next((loop.variable for loop in c.loops([index])), "")
@@ -296,7 +296,7 @@ def _uniform(c: Computation) -> list[str]:
         mixed = f"mixed_bits(({before} ^ (uint32_t)({position})) * 0x9E3779B1u + {dim}u)"
         before = f"bits{dim}"
         line = f"uint32_t {before} = {mixed};"
-        loops.append(Loop(variable, c.sizes[index], (line,)))
+        loops.append(CLoop(variable, c.sizes[index], (line,)))
     kind = number_type(c.result.dtype)
     drawn = f"{before} >> {_RANDOM_BITS - bits}" if bits < _RANDOM_BITS else before
     written = c.out().store(f"({kind})({drawn}) * 0x1p-{bits}{c.function}")

@@ -99,7 +99,7 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Loop:
+class CLoop:
     """A loop of a variable from 0, and the statements at the beginning of an iteration.
 
     Attributes:
@@ -117,7 +117,7 @@ class Loop:
         return is_one(self.size) and not self.guarded
 
 
-def nested(loops: Sequence[Loop], body: Sequence[str], whole: bool = False) -> list[str]:
+def nested(loops: Sequence[CLoop], body: Sequence[str], whole: bool = False) -> list[str]:
     """Return the lines of loops in each other, the first outermost.
 
     Args:
@@ -138,7 +138,7 @@ def nested(loops: Sequence[Loop], body: Sequence[str], whole: bool = False) -> l
     return lines
 
 
-def block(loops: Sequence[Loop], body: Sequence[str]) -> list[str]:
+def block(loops: Sequence[CLoop], body: Sequence[str]) -> list[str]:
     """Return the lines of loops in each other, whose variables are not known behind them."""
     lines, front = nested(loops, body), list(takewhile(lambda loop: loop.is_plain, loops))
     if len(lines) > 1 and (len(front) == len(loops) or any(loop.first for loop in front)):
@@ -147,20 +147,20 @@ def block(loops: Sequence[Loop], body: Sequence[str]) -> list[str]:
 
 
 def merged(
-    loops: Sequence[Loop], arrays: Sequence[Array], only: str = ""
-) -> tuple[list[Loop], list[Array]]:
+    loops: Sequence[CLoop], arrays: Sequence[Array], only: str = ""
+) -> tuple[list[CLoop], list[Array]]:
     """Return loops of which two in a row are one where all arrays are contiguous over both.
 
     Args:
         only: the variable of the loop if a single one is left; by default that of the first.
     """
-    left: list[Loop] = []
+    left: list[CLoop] = []
     for loop in loops:
         before = left[-1] if left else None
         if before is None or before.first or loop.first or not _joins(before, loop, arrays):
             left.append(loop)
             continue
-        left[-1] = Loop(before.variable, before.size * loop.size)
+        left[-1] = CLoop(before.variable, before.size * loop.size)
         arrays = [_without(array, before.variable, loop.variable) for array in arrays]
     if only and len(left) == 1:
         name = left[0].variable
@@ -172,7 +172,7 @@ def merged(
     return left, list(arrays)
 
 
-def _joins(outer: Loop, inner: Loop, arrays: Sequence[Array]) -> bool:
+def _joins(outer: CLoop, inner: CLoop, arrays: Sequence[Array]) -> bool:
     for array in arrays:
         step, stride = array.strides.get(outer.variable), array.strides.get(inner.variable)
         if step is None and stride is None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collir.layout import DType
-from collir.targets.code.c_kernels import Computation
-from collir.targets.code.c_nest import Array, Loop, is_one, merged, nested, number_type
+from collir.targets.code.c_kernels import BlockComputation
+from collir.targets.code.c_nest import Array, CLoop, is_one, merged, nested, number_type
 from collir.targets.code.c_text import C_ELEMENTS, C_TYPES, size_text
 
 
@@ -25,12 +25,12 @@ class _Group:
         arrays: the arrays, over this loop in the place of those that are part of it.
     """
 
-    loop: Loop
-    left: list[Loop]
+    loop: CLoop
+    left: list[CLoop]
     arrays: list[Array]
 
 
-def _grouped(loops: Sequence[Loop], arrays: Sequence[Array], holder: int) -> _Group:
+def _grouped(loops: Sequence[CLoop], arrays: Sequence[Array], holder: int) -> _Group:
     """Return the largest dimension that contiguous indices make.
 
     Args:
@@ -43,7 +43,7 @@ def _grouped(loops: Sequence[Loop], arrays: Sequence[Array], holder: int) -> _Gr
     return _Group(largest, [loop for loop in joined if loop is not largest], merged_arrays)
 
 
-def matrix_product(c: Computation) -> list[str] | None:
+def matrix_product(c: BlockComputation) -> list[str] | None:
     """Return the loops over the batch around the product of two matrices; None if an einsum is no
     such product."""
     if len(c.operands) != 2:
@@ -72,7 +72,7 @@ def matrix_product(c: Computation) -> list[str] | None:
     )
 
 
-def _call(c: Computation, arrays: Sequence[Array], sizes: Sequence[Loop]) -> str:
+def _call(c: BlockComputation, arrays: Sequence[Array], sizes: Sequence[CLoop]) -> str:
     """Return the call that multiplies two matrices, the one with the rows of the result first."""
     x, y, out = arrays
     rows, columns, depth = (loop.variable for loop in sizes)

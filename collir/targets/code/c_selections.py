@@ -3,10 +3,10 @@
 import math
 
 from collir.targets.code.c_folds import larger
-from collir.targets.code.c_kernels import OUT, Body, Computation
+from collir.targets.code.c_kernels import OUT, BlockComputation, Body
 from collir.targets.code.c_nest import (
     Array,
-    Loop,
+    CLoop,
     block,
     is_one,
     merged,
@@ -21,14 +21,14 @@ from collir.targets.code.c_text import factor_text, size_text
 # ---------------------------------------------------------------------------------------------
 
 
-def _precedes(c: Computation) -> str:
+def _precedes(c: BlockComputation) -> str:
     """Return the function that says whether an element is before another, the largest first."""
     name = "larger" if c.x.dtype.is_float else "larger_integer"
     c.needs.add(name)
     return name
 
 
-def _argmax(c: Computation) -> list[str]:
+def _argmax(c: BlockComputation) -> list[str]:
     dim = str(c.op.integer("dim"))
     outer, inner = c.loops(i for i in c.structure.result if i != dim), c.loops([dim])
     outer, (out, x) = merged(outer, [c.out(), *c.inputs()])
@@ -38,7 +38,7 @@ def _argmax(c: Computation) -> list[str]:
     return nested(outer, ["size_t first = 0;", *found, out.store("first")])
 
 
-def _ranked(c: Computation, positions: bool) -> list[str]:
+def _ranked(c: BlockComputation, positions: bool) -> list[str]:
     """Return the statements that find the largest elements, each behind the one before.
 
     Args:
@@ -81,11 +81,11 @@ def _position(chosen: str, start: str) -> str:
     return f"int64_t at = {text};" if start == "0" else f"int64_t at = {text} - (int64_t)({start});"
 
 
-def _take(c: Computation) -> list[str]:
+def _take(c: BlockComputation) -> list[str]:
     dim, shape = c.op.integer("dim"), c.before
     rows, run = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
     count = math.prod(c.operands[1].local_shape(c.mesh))
-    loops = [Loop("row", rows), Loop("n", count)]
+    loops = [CLoop("row", rows), CLoop("n", count)]
     loops = [loop for loop in loops if not is_one(loop.size)]
     table = Array.of("x", c.x.dtype, (rows, shape[dim], run), ("row", "at", "i"))
     out = Array.of(OUT, c.x.dtype, (rows, count, run), ("row", "n", "i"))
@@ -106,13 +106,13 @@ def _take(c: Computation) -> list[str]:
     )
 
 
-def _take_transpose(c: Computation) -> list[str]:
+def _take_transpose(c: BlockComputation) -> list[str]:
     dim, shape = c.op.integer("dim"), c.after
     rows, run, size = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]), shape[dim]
     count = math.prod(c.operands[1].local_shape(c.mesh))
     g = Array.of("x", c.x.dtype, (rows, count, run), ("row", "n", "i"))
     out = Array.of(OUT, c.x.dtype, (rows, size, run), ("row", "at", "i"))
-    loops = [Loop("row", rows), Loop("n", count), Loop("i", run)]
+    loops = [CLoop("row", rows), CLoop("n", count), CLoop("i", run)]
     row, chosen, inner = ([x] if not is_one(x.size) else [] for x in loops)
     c.use(c.x.dtype)
     inside = f"at >= 0 && at < (int64_t)({size_text(size)})"
@@ -154,7 +154,7 @@ def _row_sums(out: Array, g: Array, count: int, run: int) -> list[str]:
     ]
 
 
-def _take_along(c: Computation) -> list[str]:
+def _take_along(c: BlockComputation) -> list[str]:
     dim = c.op.integer("dim")
     loops, out, (x, y) = c.loops(c.structure.result), c.out(), c.inputs()
     found = x.element({c.variables[str(dim)]: "(size_t)at"})
@@ -163,7 +163,7 @@ def _take_along(c: Computation) -> list[str]:
     return nested(loops, [at, f"{out.element()} = {inside} ? {found} : 0;"])
 
 
-def _take_along_transpose(c: Computation) -> list[str]:
+def _take_along_transpose(c: BlockComputation) -> list[str]:
     dim, index = c.op.integer("dim"), str(c.op.integer("dim"))
     outer = c.loops(i for i in c.structure.result if i != index)
     out, (g, y) = c.out(), c.inputs()
@@ -187,7 +187,7 @@ def _take_along_transpose(c: Computation) -> list[str]:
 # ---------------------------------------------------------------------------------------------
 
 
-def _grouped_matmul(c: Computation) -> list[str]:
+def _grouped_matmul(c: BlockComputation) -> list[str]:
     out, (x, w, y) = c.out(), c.inputs()
     rows, columns, inner = c.loops(c.structure.operands[2]), c.loops(["o"]), c.loops(["i"])
     rows, (out, x, y) = merged(rows, [out, x, y])
@@ -205,7 +205,7 @@ def _grouped_matmul(c: Computation) -> list[str]:
     return [cleared, *nested(rows, body)]
 
 
-def _grouped_matmul_transpose(c: Computation) -> list[str]:
+def _grouped_matmul_transpose(c: BlockComputation) -> list[str]:
     out, (x, g, y) = c.out(), c.inputs()
     rows, (x, g, y) = merged(c.loops(c.structure.operands[2]), [x, g, y])
     product, start, group = f"{x.number()} * {g.number()}", c.starts[0], c.variables["e"]
@@ -223,7 +223,7 @@ def _grouped_matmul_transpose(c: Computation) -> list[str]:
     return [cleared, *nested(rows, [at, inside, *added])]
 
 
-def _one_hot(c: Computation) -> list[str]:
+def _one_hot(c: BlockComputation) -> list[str]:
     last = len(c.after) - 1
     out, (x,) = c.out(), c.inputs()
     start, position = c.starts[last], c.variables["to"]
@@ -234,7 +234,7 @@ def _one_hot(c: Computation) -> list[str]:
     return nested(outer, [_position(x.element(), start), *nested(inner, [out.store(same)])])
 
 
-def _cross_entropy(c: Computation) -> list[str]:
+def _cross_entropy(c: BlockComputation) -> list[str]:
     dim = str(c.op.integer("dim"))
     inner = c.loops([dim])
     variable, size = c.variables[dim], size_text(c.sizes[dim])

@@ -8,15 +8,15 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
-from collir.ir.any_size import Condition, conditions
 from collir.ir.functions import functions_of
 from collir.ir.parameters import parameters_of
 from collir.layout import DistType
 from collir.layout.formulas import Formula
+from collir.transforms.any_size import Condition, conditions
 
 
 @dataclass(frozen=True)
-class Choice:
+class SizeVariant:
     """A function that takes the place of another one where its parameter is large.
 
     Attributes:
@@ -46,7 +46,7 @@ class CSignature:
     static: bool
     sizes: Sequence[str] = ()
     needed: Sequence[Condition] = ()
-    choices: Sequence[Choice] = ()
+    choices: Sequence[SizeVariant] = ()
     wide: bool = False
 
 
@@ -84,7 +84,7 @@ def _choice(
     sizes: Mapping[str, int],
     needed: Sequence[Condition],
     is_wide: bool,
-) -> Choice:
+) -> SizeVariant:
     [default] = sizes.values()
     more = [] if is_wide else [x for x in conditions(function) if x not in needed]
-    return Choice(function.sym_name.data, factor * default, more)
+    return SizeVariant(function.sym_name.data, factor * default, more)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from collir.ir.any_size import Condition, is_product
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.cuts import Extent
 from collir.layout.formulas import Formula
 from collir.layout.sizes import OpenSize
 from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.names import distinct
+from collir.transforms.any_size import Condition, is_product
 
 C_TYPES = {
     DType.F16: "uint16_t",

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collir.layout import DistType
-from collir.targets.code.c_folds import Fold, extreme, larger, total
-from collir.targets.code.c_kernels import OUT, Body, Computation
-from collir.targets.code.c_nest import Array, Loop, block, is_one, nested, number_type, value_type
+from collir.targets.code.c_folds import TermFold, extreme, larger, total
+from collir.targets.code.c_kernels import OUT, BlockComputation, Body
+from collir.targets.code.c_nest import Array, CLoop, block, is_one, nested, number_type, value_type
 from collir.targets.code.c_text import factor_text, size_text
 
 
@@ -38,20 +38,20 @@ class _Windows:
 
     @staticmethod
     def of(
-        c: Computation, counts: Sequence[int], window: Sequence[int], sizes: Sequence[int]
+        c: BlockComputation, counts: Sequence[int], window: Sequence[int], sizes: Sequence[int]
     ) -> "_Windows":
         """Return the variables for windows over elements of some sizes."""
         at, own, element = ([f"{name}{d}" for d in range(1, len(window) + 1)] for name in "iwe")
         stride, padding = c.op.sizes("stride"), c.op.sizes("padding")
         return _Windows(at, own, element, [*counts], [*window], [*sizes], stride, padding)
 
-    def elements_of_windows(self) -> list[Loop]:
+    def elements_of_windows(self) -> list[CLoop]:
         """Return the loops over the positions of a window that are elements."""
-        return [Loop(own, self.window[d], *self._element(d)) for d, own in enumerate(self.own)]
+        return [CLoop(own, self.window[d], *self._element(d)) for d, own in enumerate(self.own)]
 
-    def windows_with_elements(self) -> list[Loop]:
+    def windows_with_elements(self) -> list[CLoop]:
         """Return the loops over the windows that have an element at a position."""
-        return [Loop(at, self.counts[d], *self._element(d)) for d, at in enumerate(self.at)]
+        return [CLoop(at, self.counts[d], *self._element(d)) for d, at in enumerate(self.at)]
 
     def _element(self, d: int) -> tuple[tuple[str, ...], bool]:
         """Return the statements that set an element, and whether they may end the iteration."""
@@ -67,9 +67,9 @@ class _Windows:
         beyond = f"if ({element} >= {size_text(self.sizes[d])}) continue;"
         return (f"{text} - {more};", beyond), True  # below 0 is a large number
 
-    def windows_of_elements(self) -> list[Loop]:
+    def windows_of_elements(self) -> list[CLoop]:
         """Return the loops over the positions at which an element is in a window."""
-        return [Loop(own, self.window[d], *self._window(d)) for d, own in enumerate(self.own)]
+        return [CLoop(own, self.window[d], *self._window(d)) for d, own in enumerate(self.own)]
 
     def _window(self, d: int) -> tuple[tuple[str, ...], bool]:
         """Return the statements that set a window, and whether they may end the iteration."""
@@ -85,26 +85,26 @@ class _Windows:
             return () if is_one(count) else (f"size_t {at} = {text};",), False
         return (f"size_t {at} = {text};", f"if ({at} >= {factor_text(count)}) continue;"), True
 
-    def over_windows(self) -> list[Loop]:
+    def over_windows(self) -> list[CLoop]:
         """Return the loops over the windows."""
-        return [Loop(v, n) for v, n in zip(self.at, self.counts, strict=True)]
+        return [CLoop(v, n) for v, n in zip(self.at, self.counts, strict=True)]
 
-    def over_elements(self) -> list[Loop]:
+    def over_elements(self) -> list[CLoop]:
         """Return the loops over the elements."""
-        return [Loop(v, n) for v, n in zip(self.element, self.sizes, strict=True)]
+        return [CLoop(v, n) for v, n in zip(self.element, self.sizes, strict=True)]
 
 
-def _array(c: Computation, name: str, x: DistType, variables: Sequence[str]) -> Array:
+def _array(c: BlockComputation, name: str, x: DistType, variables: Sequence[str]) -> Array:
     c.use(x.dtype)
     return Array.of(name, x.dtype, x.local_shape(c.mesh), variables)
 
 
-def _needed(loops: Sequence[Loop]) -> list[Loop]:
+def _needed(loops: Sequence[CLoop]) -> list[CLoop]:
     """Return the loops of more than one iteration, and those that begin with statements."""
     return [loop for loop in loops if loop.first or not is_one(loop.size)]
 
 
-def _shape(c: Computation, operand: int) -> tuple[int, ...]:
+def _shape(c: BlockComputation, operand: int) -> tuple[int, ...]:
     return c.operands[operand].local_shape(c.mesh)
 
 
@@ -113,37 +113,37 @@ def _shape(c: Computation, operand: int) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------------------
 
 
-def _conv(c: Computation) -> list[str]:
+def _conv(c: BlockComputation) -> list[str]:
     filters = _shape(c, 1)
     w = _Windows.of(c, c.after[1:-1], filters[:-2], c.before[1:-1])
     x = _array(c, "x", c.x, ["n", *w.element, "channel"])
     y = _array(c, "y", c.operands[1], [*w.own, "channel", "feature"])
     out = _array(c, OUT, c.result, ["n", *w.at, "feature"])
-    outer = [Loop("n", c.after[0]), *w.over_windows(), Loop("feature", c.after[-1])]
-    inner = [*w.elements_of_windows(), Loop("channel", filters[-2])]
+    outer = [CLoop("n", c.after[0]), *w.over_windows(), CLoop("feature", c.after[-1])]
+    inner = [*w.elements_of_windows(), CLoop("channel", filters[-2])]
     return total(out, _needed(outer), _needed(inner), [x, y]).lines()
 
 
-def _conv_transpose(c: Computation) -> list[str]:
+def _conv_transpose(c: BlockComputation) -> list[str]:
     filters = _shape(c, 1)
     w = _Windows.of(c, c.before[1:-1], filters[:-2], c.after[1:-1])
     x = _array(c, "x", c.x, ["n", *w.at, "feature"])
     y = _array(c, "y", c.operands[1], [*w.own, "channel", "feature"])
     out = _array(c, OUT, c.result, ["n", *w.element, "channel"])
-    outer = [Loop("n", c.after[0]), *w.over_elements(), Loop("channel", c.after[-1])]
-    inner = [*w.windows_of_elements(), Loop("feature", filters[-1])]
+    outer = [CLoop("n", c.after[0]), *w.over_elements(), CLoop("channel", c.after[-1])]
+    inner = [*w.windows_of_elements(), CLoop("feature", filters[-1])]
     return total(out, _needed(outer), _needed(inner), [x, y]).lines()
 
 
-def _conv_filter(c: Computation) -> list[str]:
+def _conv_filter(c: BlockComputation) -> list[str]:
     made = _shape(c, 1)
     w = _Windows.of(c, made[1:-1], c.after[:-2], c.before[1:-1])
     x = _array(c, "x", c.x, ["n", *w.element, "channel"])
     y = _array(c, "y", c.operands[1], ["n", *w.at, "feature"])
     out = _array(c, OUT, c.result, [*w.own, "channel", "feature"])
-    sides = [Loop("channel", c.after[-2]), Loop("feature", c.after[-1])]
-    outer = [*(Loop(v, n) for v, n in zip(w.own, w.window, strict=True)), *sides]
-    inner = [Loop("n", made[0]), *w.windows_with_elements()]
+    sides = [CLoop("channel", c.after[-2]), CLoop("feature", c.after[-1])]
+    outer = [*(CLoop(v, n) for v, n in zip(w.own, w.window, strict=True)), *sides]
+    inner = [CLoop("n", made[0]), *w.windows_with_elements()]
     return total(out, _needed(outer), _needed(inner), [x, y]).lines()
 
 
@@ -152,36 +152,36 @@ def _conv_filter(c: Computation) -> list[str]:
 # ---------------------------------------------------------------------------------------------
 
 
-def _pool(c: Computation) -> tuple[_Windows, Array, Array, list[Loop]]:
+def _pool(c: BlockComputation) -> tuple[_Windows, Array, Array, list[CLoop]]:
     """Return the windows of a pool, its result and operand, and the loops over the result."""
     w = _Windows.of(c, c.after[1:-1], c.op.sizes("window"), c.before[1:-1])
     x = _array(c, "x", c.x, ["n", *w.element, "channel"])
     out = _array(c, OUT, c.result, ["n", *w.at, "channel"])
-    outer = [Loop("n", c.after[0]), *w.over_windows(), Loop("channel", c.after[-1])]
+    outer = [CLoop("n", c.after[0]), *w.over_windows(), CLoop("channel", c.after[-1])]
     return w, out, x, _needed(outer)
 
 
-def _max_pool(c: Computation) -> list[str]:
+def _max_pool(c: BlockComputation) -> list[str]:
     w, out, x, outer = _pool(c)
     return extreme(">", out, outer, w.elements_of_windows(), x).lines()
 
 
-def _count(c: Computation) -> str:
+def _count(c: BlockComputation) -> str:
     """Return the number of positions of a window."""
     return str(math.prod(c.op.sizes("window")))
 
 
-def _avg_pool(c: Computation) -> list[str]:
+def _avg_pool(c: BlockComputation) -> list[str]:
     w, out, x, outer = _pool(c)
     return total(out, outer, w.elements_of_windows(), [x], f"{{0}} / {_count(c)}").lines()
 
 
-def _avg_pool_transpose(c: Computation) -> list[str]:
+def _avg_pool_transpose(c: BlockComputation) -> list[str]:
     w = _Windows.of(c, c.before[1:-1], c.op.sizes("window"), c.after[1:-1])
     x = _array(c, "x", c.x, ["n", *w.at, "channel"])
     out = _array(c, OUT, c.result, ["n", *w.element, "channel"])
-    outer = [Loop("n", c.after[0]), *w.over_elements(), Loop("channel", c.after[-1])]
-    return Fold(
+    outer = [CLoop("n", c.after[0]), *w.over_elements(), CLoop("channel", c.after[-1])]
+    return TermFold(
         out,
         _needed(outer),
         w.windows_of_elements(),
@@ -193,12 +193,12 @@ def _avg_pool_transpose(c: Computation) -> list[str]:
     ).lines()
 
 
-def _max_pool_transpose(c: Computation) -> list[str]:
+def _max_pool_transpose(c: BlockComputation) -> list[str]:
     w = _Windows.of(c, c.before[1:-1], c.op.sizes("window"), c.after[1:-1])
     g = _array(c, "x", c.x, ["n", *w.at, "channel"])
     x = _array(c, "y", c.operands[1], ["n", *w.element, "channel"])
     out = _array(c, OUT, c.result, ["n", *w.element, "channel"])
-    outer = [Loop("n", c.after[0]), *w.over_windows(), Loop("channel", c.after[-1])]
+    outer = [CLoop("n", c.after[0]), *w.over_windows(), CLoop("channel", c.after[-1])]
     kind, positions = value_type(x.dtype), w.elements_of_windows()
     taken = larger(">", x.dtype, "a", "most")
     largest = extreme(">", out, [], positions, x)

@@ -19,12 +19,10 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import is_ahead
 from collir.ir.calls import calls_in
-from collir.ir.differentiation import gradients_as_calls
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.names import unique_names
 from collir.ir.remarks import remark
 from collir.ir.retyping import function_at
-from collir.ir.rotation import rotate_all
 from collir.layout import DistType, DType, Mesh
 from collir.layout.steps import USING
 from collir.machine.counts import devices_text
@@ -40,6 +38,8 @@ from collir.targets.code.python_text import (
     variables,
 )
 from collir.targets.code.ranks import axes_text, by_rank
+from collir.transforms.gradients.differentiation import gradients_as_calls
+from collir.transforms.loops.rotation import rotate_all
 
 _USED = frozenset(
     """

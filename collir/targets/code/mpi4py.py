@@ -21,7 +21,14 @@ from collir.targets.code.python_file import classes, example, header, helpers
 from collir.targets.code.python_text import call, tuple_text
 from collir.targets.code.rank_forms import DTYPES
 from collir.targets.code.rank_mesh import MeshText
-from collir.targets.code.rank_method import RankMethod, Sender, Sent, Transfer, inside, only_if
+from collir.targets.code.rank_method import (
+    CollectiveCall,
+    RankMethod,
+    Sender,
+    Transfer,
+    inside,
+    only_if,
+)
 from collir.targets.code.ranks import needed_ranks
 
 _AS_BITS = {DType.F16: "np.float16", DType.BF16: "ml_dtypes.bfloat16"}
@@ -102,24 +109,24 @@ class Mpi4pyMethod(RankMethod):
 
     # --- calls --------------------------------------------------------------------------------
 
-    def called(self, s: Sent, verb: str, *arguments: str) -> str:
+    def called(self, s: CollectiveCall, verb: str, *arguments: str) -> str:
         """Return a call of a communicator, which does not wait if something is under way then."""
         name = f"I{verb[0].lower()}{verb[1:]}" if s.token else verb
         communicator = f"self.{self.names.groups[s.op.axes.data]}"
         return f"{communicator}.{name}({', '.join(arguments)})"
 
-    def bits(self, s: Sent, text: str) -> str:
+    def bits(self, s: CollectiveCall, text: str) -> str:
         """Return an array as an argument; of a type that MPI does not know, its bits."""
         if s.dtype not in _AS_BITS:
             return text
         self.needs.add("np")
         return f"{text}.view(np.uint16)"
 
-    def at_root(self, s: Sent, text: str) -> str:
+    def at_root(self, s: CollectiveCall, text: str) -> str:
         """Return an argument that only the root has."""
         return f"{text} if {s.root} else None" if s.root else text
 
-    def counted(self, s: Sent, text: str, counts: Sequence[int]) -> str:
+    def counted(self, s: CollectiveCall, text: str, counts: Sequence[int]) -> str:
         """Return an array with the elements of each rank's block, if they differ."""
         array = self.bits(s, text)
         return f"[{array}, {self.counts(counts)}]" if counts else array
@@ -128,7 +135,7 @@ class Mpi4pyMethod(RankMethod):
         """Return the elements of blocks as a list."""
         return f"[{', '.join(map(self.spelled, counts))}]"
 
-    def operator(self, s: Sent) -> str:
+    def operator(self, s: CollectiveCall) -> str:
         """Return the reduction of a collective as an argument."""
         reduction = s.op.operation
         assert reduction is not None
@@ -142,31 +149,31 @@ class Mpi4pyMethod(RankMethod):
         self.operators.add((s.dtype, reduction))
         return _operator_name(s.dtype, reduction)
 
-    def average(self, s: Sent) -> list[str]:
+    def average(self, s: CollectiveCall) -> list[str]:
         if s.op.operation is Reduction.AVG and s.dtype in _AS_BITS:
             return [f"{s.out}[...] = {s.out}.astype(np.float32) / {s.group}"]
         return super().average(s)
 
     # --- collectives --------------------------------------------------------------------------
 
-    def _all_reduce(self, s: Sent) -> Transfer:
+    def _all_reduce(self, s: CollectiveCall) -> Transfer:
         arrays = [self.bits(s, s.source), self.bits(s, s.out)]
         call = self.called(s, "Allreduce", *arrays, self.operator(s))
         return self.transfer(s, s.new, call, self.average(s))
 
-    def _reduce(self, s: Sent) -> Transfer:
+    def _reduce(self, s: CollectiveCall) -> Transfer:
         out = self.at_root(s, self.bits(s, s.out))
         call = self.called(s, "Reduce", self.bits(s, s.source), out, self.operator(s))
         return self.transfer(s, only_if(s.root, s.new), call, only_if(s.root, self.average(s)))
 
-    def _broadcast(self, s: Sent) -> Transfer:
+    def _broadcast(self, s: CollectiveCall) -> Transfer:
         root = s.op.number("root")
         lines = only_if(s.root, [self.result_is(s, s.source)])
         if s.root and s.new:
             lines += ["else:", *inside(s.new)]
         return self.transfer(s, lines, self.called(s, "Bcast", self.bits(s, s.out), *_from(root)))
 
-    def _reduce_scatter(self, s: Sent) -> Transfer:
+    def _reduce_scatter(self, s: CollectiveCall) -> Transfer:
         sends, _ = s.op.counts
         arrays = [self.bits(s, s.source), self.bits(s, s.out)]
         verb = "Reduce_scatter" if sends else "Reduce_scatter_block"
@@ -174,29 +181,29 @@ class Mpi4pyMethod(RankMethod):
         call = self.called(s, verb, *arrays, *more, self.operator(s))
         return self.transfer(s, s.new, call, self.average(s))
 
-    def _scatter(self, s: Sent) -> Transfer:
+    def _scatter(self, s: CollectiveCall) -> Transfer:
         sends, _ = s.op.counts
         source = self.at_root(s, self.counted(s, s.source, sends))
         rest = [self.bits(s, s.out), *_from(s.op.number("root"))]
         return self.transfer(s, s.new, self.called(s, f"Scatter{'v' * bool(sends)}", source, *rest))
 
-    def _all_gather(self, s: Sent) -> Transfer:
+    def _all_gather(self, s: CollectiveCall) -> Transfer:
         _, receives = s.op.counts
         arrays = [self.bits(s, s.source), self.counted(s, s.out, receives)]
         return self.transfer(s, s.new, self.called(s, f"Allgather{'v' * bool(receives)}", *arrays))
 
-    def _gather(self, s: Sent) -> Transfer:
+    def _gather(self, s: CollectiveCall) -> Transfer:
         _, receives = s.op.counts
         out = self.at_root(s, self.counted(s, s.out, receives))
         call = self.called(s, f"Gather{'v' * bool(receives)}", self.bits(s, s.source), out)
         return self.transfer(s, only_if(s.root, s.new), call)
 
-    def _all_to_all(self, s: Sent) -> Transfer:
+    def _all_to_all(self, s: CollectiveCall) -> Transfer:
         sends, receives = s.op.counts
         arrays = [self.counted(s, s.source, sends), self.counted(s, s.out, receives)]
         return self.transfer(s, s.new, self.called(s, f"Alltoall{'v' * bool(sends)}", *arrays))
 
-    def _send(self, s: Sent) -> Transfer:
+    def _send(self, s: CollectiveCall) -> Transfer:
         if s.op.peers is not None:
             return self._send_to_peers(s)
         sends, receives = self.ends(s.op)
@@ -213,7 +220,7 @@ class Mpi4pyMethod(RankMethod):
         wait = [f"if {s.token} is not None:", f"    {s.token}.Wait()"]
         return Transfer(start, wait if s.token else [])
 
-    def _send_to_peers(self, s: Sent) -> Transfer:
+    def _send_to_peers(self, s: CollectiveCall) -> Transfer:
         lines = list(s.new)
         for name, number in zip(("to", "from_"), s.op.partners, strict=True):
             lines.append(f"{name} = {self.spelled(number)}")
@@ -222,7 +229,7 @@ class Mpi4pyMethod(RankMethod):
                 lines += [f"if {name} == {s.group}:", f"    {name} = MPI.PROC_NULL"]
         return self._exchanged(s, lines, f"self.{self.names.groups[s.op.axes.data]}")
 
-    def _shift(self, s: Sent) -> Transfer:
+    def _shift(self, s: CollectiveCall) -> Transfer:
         by, is_open, axes = s.op.number("distance"), s.op.open is not None, s.op.axes.data
         lines = [*s.new, *([f"{s.out}[...] = 0"] if is_open else [])]
         for name, distance in (("to", by), ("from_", -by)):
@@ -237,13 +244,13 @@ class Mpi4pyMethod(RankMethod):
             ]
         return self._exchanged(s, lines, f"self.{self.names.groups[axes]}")
 
-    def _permute(self, s: Sent) -> Transfer:
+    def _permute(self, s: CollectiveCall) -> Transfer:
         assert s.op.before is not None and s.op.after is not None
         x, y = s.op.before.data, s.op.after.data
         lines = [self.names.partner("to", x, y), self.names.partner("from_", y, x), *s.new]
         return self._exchanged(s, lines, "self.comm")
 
-    def _exchanged(self, s: Sent, before: Sequence[str], communicator: str) -> Transfer:
+    def _exchanged(self, s: CollectiveCall, before: Sequence[str], communicator: str) -> Transfer:
         """Return the exchange with the ranks ``to`` and ``from_``."""
         sent, received = self.bits(s, s.source), self.bits(s, s.out)
         if not s.token:

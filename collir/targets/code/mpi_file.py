@@ -27,7 +27,7 @@ from collir.targets.code.c_file import (
     host_runtime,
     introduce,
 )
-from collir.targets.code.c_kernels import Kernels
+from collir.targets.code.c_kernels import FileKernels
 from collir.targets.code.c_mesh import by_mesh
 from collir.targets.code.c_models import BODIES
 from collir.targets.code.c_products import BLAS, CBLAS, product_text
@@ -101,7 +101,7 @@ class MpiFile:
         }
         self.needed = [self.meshes[name] for name in initialised]
         tasks = called_in(functions)
-        self.kernels = Kernels(BODIES)
+        self.kernels = FileKernels(BODIES)
         self.texts: list[MpiMethod] = []
         for function in functions:
             name, names = function.sym_name.data, self.meshes[mesh_at(function).name]

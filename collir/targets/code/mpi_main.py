@@ -8,9 +8,6 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.ir.functions import functions_of
-from collir.ir.inlining import inline_calls
-from collir.ir.rotation import write_out_pipelines
-from collir.ir.tasks import outline_tasks
 from collir.targets.code.c_main import (
     DIFFER,
     INPUTS,
@@ -27,6 +24,9 @@ from collir.targets.code.c_mesh import HANDLE
 from collir.targets.code.c_text import AS_BITS
 from collir.targets.code.mpi_file import MpiFile
 from collir.targets.code.mpi_mesh import MpiMesh
+from collir.transforms.for_code import write_out_pipelines
+from collir.transforms.inlining import inline_calls
+from collir.transforms.stages.tasks import outline_tasks
 
 _INCLUDES = ("limits.h", "math.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 

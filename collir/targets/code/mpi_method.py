@@ -8,10 +8,9 @@ from typing import ClassVar
 from collir.dialects.local import ComputeOp, LocalCallOp, StartOp, ranks_at
 from collir.dialects.local_types import buffer_of
 from collir.dialects.tables import OPERATIONS
-from collir.ir.any_size import Condition
 from collir.layout import DType, Reduction
 from collir.layout.operation_table import OperationTable
-from collir.targets.code.c_collectives import Arguments, is_rank, partners, sizes_sent
+from collir.targets.code.c_collectives import CallArguments, is_rank, partners, sizes_sent
 from collir.targets.code.c_host import HostMethod
 from collir.targets.code.c_method import MEMORY, indented
 from collir.targets.code.c_text import (
@@ -23,6 +22,7 @@ from collir.targets.code.c_text import (
     size_text,
 )
 from collir.targets.code.mpi_mesh import custom_operator
+from collir.transforms.any_size import Condition
 
 MPI_TYPES = {
     DType.F16: "MPI_UINT16_T",
@@ -48,26 +48,28 @@ _MPI_LOGICAL_OPS = {Reduction.MAX: "MPI_LOR", Reduction.MIN: "MPI_LAND"}
 """The reductions of truth values."""
 
 
-ARGUMENTS: OperationTable[Arguments] = OperationTable(
+ARGUMENTS: OperationTable[CallArguments] = OperationTable(
     "ARGUMENTS",
     __name__,
     {
-        "all_reduce": Arguments("{x}, {y}, {n}, {type}, {op}", in_place=True),
-        "reduce": Arguments("{x}, {y}, {n}, {type}, {op}, {root}"),
-        "broadcast": Arguments("{x}, {y}, {n}, {type}, {root}"),
-        "reduce_scatter": Arguments(
+        "all_reduce": CallArguments("{x}, {y}, {n}, {type}, {op}", in_place=True),
+        "reduce": CallArguments("{x}, {y}, {n}, {type}, {op}, {root}"),
+        "broadcast": CallArguments("{x}, {y}, {n}, {type}, {root}"),
+        "reduce_scatter": CallArguments(
             "{x}, {y}, {n}, {type}, {op}", "{x}, {y}, {sends}, {type}, {op}"
         ),
-        "all_gather": Arguments("{x}, {y}, {n}, {type}", "{x}, {y}, {receives}, {type}"),
-        "gather": Arguments(
+        "all_gather": CallArguments("{x}, {y}, {n}, {type}", "{x}, {y}, {receives}, {type}"),
+        "gather": CallArguments(
             "{x}, {y}, {n}, {type}, {root}", "{x}, {y}, {receives}, {type}, {root}"
         ),
-        "scatter": Arguments("{x}, {y}, {n}, {type}, {root}", "{x}, {y}, {sends}, {type}, {root}"),
-        "all_to_all": Arguments(
+        "scatter": CallArguments(
+            "{x}, {y}, {n}, {type}, {root}", "{x}, {y}, {sends}, {type}, {root}"
+        ),
+        "all_to_all": CallArguments(
             "{x}, {y}, {n}, {type}", "{x}, {y}, {sends}, {receives}, {most}, {type}"
         ),
-        "shift": Arguments("{x}, to, {y}, from, {n}, {type}"),
-        "permute": Arguments("{x}, {leaves}, to, {y}, {n}, from, {type}"),
+        "shift": CallArguments("{x}, to, {y}, from, {n}, {type}"),
+        "permute": CallArguments("{x}, {leaves}, to, {y}, {n}, from, {type}"),
     },
     row="the arguments of its function in mpi_runtime.c",
 )

@@ -17,19 +17,15 @@ from collir.cost.collectives.table import COSTS
 from collir.dialects.local import ComputeOp, StartOp, mesh_at
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.any_size import Condition
 from collir.ir.functions import functions_of
-from collir.ir.inlining import function_without_calls, inline_calls
 from collir.ir.loops import repeats_in, steps_with_times
-from collir.ir.rotation import write_out_pipelines
 from collir.ir.selection import copy_with_functions
-from collir.ir.tasks import outline_tasks
 from collir.layout import DistType, Reduction
 from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import ANY_GROUPS
 from collir.targets.code.c_file import host_runtime
 from collir.targets.code.c_host import HostMethod
-from collir.targets.code.c_kernels import Kernels
+from collir.targets.code.c_kernels import FileKernels
 from collir.targets.code.c_main import (
     DIFFER,
     INPUTS,
@@ -50,6 +46,10 @@ from collir.targets.code.c_text import AS_BITS, Words, element_count
 from collir.targets.code.nccl_file import NcclFile
 from collir.targets.code.nccl_mesh import NcclMesh
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
+from collir.transforms.any_size import Condition
+from collir.transforms.for_code import write_out_pipelines
+from collir.transforms.inlining import function_without_calls, inline_calls
+from collir.transforms.stages.tasks import outline_tasks
 
 _INCLUDES = ("cmath", "cstdio", "cstdlib", "cstring")
 
@@ -244,7 +244,7 @@ def _host_methods(program: ModuleOp, references: Sequence[FuncOp]) -> list[_Host
     for function in programs_of_ranks(module, ANY_GROUPS):
         mesh = CMesh(mesh_at(function), [function], CPP, has_handle=False)
         signature = own[function.sym_name.data]
-        methods.append(_HostMethod(function, mesh, signature, False, Kernels({})))
+        methods.append(_HostMethod(function, mesh, signature, False, FileKernels({})))
     return methods
 
 

@@ -10,11 +10,10 @@ from collir.dialects.local import ComputeOp, LocalCallOp, StartOp
 from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.any_size import Condition
 from collir.layout import DType, Place, Reduction
 from collir.layout.local import LocalBuffer
 from collir.layout.operation_table import OperationTable
-from collir.targets.code.c_collectives import Arguments, is_rank, partners, sizes_sent
+from collir.targets.code.c_collectives import CallArguments, is_rank, partners, sizes_sent
 from collir.targets.code.c_copies import Pointer
 from collir.targets.code.c_method import MEMORY, CMethod, indented
 from collir.targets.code.c_text import Words, condition_text, number_text
@@ -22,6 +21,7 @@ from collir.targets.code.nccl_mesh import NcclMesh
 from collir.targets.code.nccl_streams import StreamPlan
 from collir.targets.code.nccl_text import CALLERS, CPP, CUDA_ELEMENTS, CUDA_TYPES, LINKAGE, CudaText
 from collir.targets.code.rank_leaves import Piece
+from collir.transforms.any_size import Condition
 
 NCCL_TYPES = {
     DType.F16: "ncclFloat16",
@@ -51,35 +51,35 @@ _OF_TWO = {
 }
 """The steps that compute an element of two, besides a sum."""
 
-CALLS: OperationTable[Arguments] = OperationTable(
+CALLS: OperationTable[CallArguments] = OperationTable(
     "CALLS",
     __name__,
     {
-        "all_reduce": Arguments("ncclAllReduce({x}, {y}, {n}, {type}, {op}"),
-        "reduce": Arguments("ncclReduce({x}, {y}, {n}, {type}, {op}, {root}"),
-        "broadcast": Arguments("ncclBroadcast({x}, {y}, {n}, {type}, {root}"),
-        "reduce_scatter": Arguments(
+        "all_reduce": CallArguments("ncclAllReduce({x}, {y}, {n}, {type}, {op}"),
+        "reduce": CallArguments("ncclReduce({x}, {y}, {n}, {type}, {op}, {root}"),
+        "broadcast": CallArguments("ncclBroadcast({x}, {y}, {n}, {type}, {root}"),
+        "reduce_scatter": CallArguments(
             "ncclReduceScatter({x}, {y}, {n}, {type}, {op}",
             "reduce_scatter_blocks({x}, {y}, {sends}, {type}, {op}",
         ),
-        "all_gather": Arguments(
+        "all_gather": CallArguments(
             "ncclAllGather({x}, {y}, {n}, {type}",
             "all_gather_blocks({x}, {y}, {receives}, {type}",
         ),
-        "gather": Arguments(
+        "gather": CallArguments(
             "gather({x}, {y}, {n}, {type}, {root}",
             "gather_blocks({x}, {y}, {receives}, {type}, {root}",
         ),
-        "scatter": Arguments(
+        "scatter": CallArguments(
             "scatter({x}, {y}, {n}, {type}, {root}",
             "scatter_blocks({x}, {y}, {sends}, {type}, {root}",
         ),
-        "all_to_all": Arguments(
+        "all_to_all": CallArguments(
             "all_to_all({x}, {y}, {n}, {type}",
             "all_to_all_blocks({x}, {y}, {sends}, {receives}, {type}",
         ),
-        "shift": Arguments("shift({x}, to, {y}, from, {n}, {type}"),
-        "permute": Arguments("permute({x}, {leaves}, to, {y}, {n}, from, {type}"),
+        "shift": CallArguments("shift({x}, to, {y}, from, {n}, {type}"),
+        "permute": CallArguments("permute({x}, {leaves}, to, {y}, {n}, from, {type}"),
     },
     row="the calls of NCCL, or of a function of nccl_runtime.cu, up to the communicator",
 )

@@ -27,7 +27,7 @@ from collir.layout import Place, apart
 from collir.layout.local import Ranks
 from collir.localize.memory import accesses, memory_of
 from collir.targets.code.rank_leaves import (
-    Leaf,
+    RankOperation,
     leaves,
     loops_around,
     place_of_memory,
@@ -198,7 +198,9 @@ class StreamPlan:
             if op is last:
                 return
 
-    def _own(self, ops: Sequence[Leaf], uses: Sequence[Uses], number: int, side: Uses) -> object:
+    def _own(
+        self, ops: Sequence[RankOperation], uses: Sequence[Uses], number: int, side: Uses
+    ) -> object:
         """Return what the stream of a collective waits for on the caller's stream: the last
         operation there that disturbs it."""
         if loops_around(ops[number].op):
@@ -209,6 +211,6 @@ class StreamPlan:
             return self.BEGIN
         return self.NOW if last == working[-1] else ops[last].op
 
-    def _is_callers(self, ops: Sequence[Leaf], number: int) -> bool:
+    def _is_callers(self, ops: Sequence[RankOperation], number: int) -> bool:
         op = ops[number].op
         return not isinstance(op, AllocOp | FreeOp | WaitOp) and op not in self.stream

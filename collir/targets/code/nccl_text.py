@@ -8,7 +8,7 @@ from collir.layout import DType
 from collir.layout.local import LocalBuffer
 from collir.layout.sizes import OpenSize
 from collir.targets.code.c_copies import Pointer, loops_over
-from collir.targets.code.c_nest import Array, Loop, is_one, nested
+from collir.targets.code.c_nest import Array, CLoop, is_one, nested
 from collir.targets.code.c_text import (
     AS_BITS,
     C_TYPES,
@@ -126,7 +126,7 @@ class CudaText:
         return f"TRY_CUDA({function}({', '.join([*arguments, self.stream])}));"
 
     def _moved(
-        self, verb: str, loops: Sequence[Loop], to: Array, start: Array | None, value: float = 0
+        self, verb: str, loops: Sequence[CLoop], to: Array, start: Array | None, value: float = 0
     ) -> list[str]:
         """Return the launch of a kernel that writes to each element of an array."""
         kind = CUDA_TYPES[to.dtype]
@@ -263,8 +263,8 @@ _MOST_CALLS = 32
 
 
 def _runs(
-    loops: Sequence[Loop], arrays: Sequence[Array]
-) -> tuple[Loop | None, list[Loop], list[Loop]] | None:
+    loops: Sequence[CLoop], arrays: Sequence[Array]
+) -> tuple[CLoop | None, list[CLoop], list[CLoop]] | None:
     """Return the loop over a run of all arrays, the one over its rows if there are any, and those
     around; None if they have no runs, or too many calls are needed."""
     if not loops:

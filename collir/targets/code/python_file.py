@@ -12,13 +12,13 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.models import models_for_code
 from collir.layout import Mesh
 from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import GroupRules
 from collir.targets.code.python_text import check_names
 from collir.targets.code.rank_mesh import MeshText
 from collir.targets.code.rank_method import RankMethod
+from collir.transforms.for_code import models_for_code
 
 
 class PrintedFunction(NamedTuple):

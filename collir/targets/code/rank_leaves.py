@@ -40,21 +40,21 @@ def merged_pieces(pieces: Iterable[Piece]) -> list[Piece]:
     return merged
 
 
-class Leaf(NamedTuple):
+class RankOperation(NamedTuple):
     """An operation with the place of the ranks that run it."""
 
     place: Place
     op: Operation
 
 
-def leaves(block: Block, place: Place = ()) -> Iterator[Leaf]:
+def leaves(block: Block, place: Place = ()) -> Iterator[RankOperation]:
     """Yield the operations of a block in order, those of an ``at`` with its place."""
     for op in block.ops:
         if isinstance(op, AtOp):
             inner = place_at({**dict(place), **dict(op.place.data)})
             yield from leaves(op.body.block, inner)
         elif not isinstance(op, ViewOp | LocalYieldOp):
-            yield Leaf(place, op)
+            yield RankOperation(place, op)
 
 
 def written_by(op: Operation) -> Sequence[SSAValue]:
@@ -95,7 +95,7 @@ def place_of_memory(memory: SSAValue) -> Place:
     return op.place.data if isinstance(op, AllocOp) and op.place else ()
 
 
-def is_waited_at_once(ops: Sequence[Leaf], number: int) -> bool:
+def is_waited_at_once(ops: Sequence[RankOperation], number: int) -> bool:
     """Return whether nothing happens between the start of a collective and its wait."""
     op = ops[number].op
     if not isinstance(op, StartOp):

@@ -46,8 +46,8 @@ from collir.targets.code.python_lines import lines_of
 from collir.targets.code.python_text import comment, remark, tuple_text, variables
 from collir.targets.code.rank_forms import RankStep
 from collir.targets.code.rank_leaves import (
-    Leaf,
     Piece,
+    RankOperation,
     is_memory,
     is_waited_at_once,
     is_whole,
@@ -64,7 +64,7 @@ from collir.targets.code.rank_views import ArrayWords, view_text
 
 
 @dataclass(frozen=True)
-class Sent:
+class CollectiveCall:
     """A collective with its arrays as expressions.
 
     Attributes:
@@ -102,7 +102,7 @@ class Transfer(NamedTuple):
 
 
 Sender = OperationTable[Any]
-"""Methods from a ``Sent`` to its ``Transfer``, or to statements that wait at once."""
+"""Methods from a ``CollectiveCall`` to its ``Transfer``, or to statements that wait at once."""
 
 
 @dataclass
@@ -354,7 +354,7 @@ class RankMethod(ArrayWords):
             yield from (f"    {line}" for line in joined) if condition else joined
 
     def _pieces(
-        self, leaf: Leaf, new: Sequence[SSAValue], at_once: Collection[Operation]
+        self, leaf: RankOperation, new: Sequence[SSAValue], at_once: Collection[Operation]
     ) -> list[Piece]:
         """Return the statements of an operation.
 
@@ -388,7 +388,7 @@ class RankMethod(ArrayWords):
             pieces.insert(0, (pieces[0][0], [f"# {remark(note.data)}"]))
         return pieces
 
-    def _makes(self, leaf: Leaf, root: SSAValue) -> bool:
+    def _makes(self, leaf: RankOperation, root: SSAValue) -> bool:
         """Return whether an operation makes all of some memory."""
         place, op = leaf
         if isinstance(op, StartOp):
@@ -400,7 +400,7 @@ class RankMethod(ArrayWords):
         reads = sum(x is root for x in used_by(op)) > len(written)
         return len(written) == 1 and not reads and is_whole(written[0], isinstance(op, CopyOp))
 
-    def _receiving(self, leaf: Leaf) -> Place:
+    def _receiving(self, leaf: RankOperation) -> Place:
         """Return the place of the ranks that get a result of a collective."""
         place, op = leaf
         assert isinstance(op, StartOp)
@@ -497,7 +497,7 @@ class RankMethod(ArrayWords):
         x, y = (self.names.named(buffer_of(z)) for z in (op.source, op.target))
         new = [f"{self.text_of[root]} = {self.empty(buffer_of(root))}"] if root in made else []
         place = dict(digits_over(self.mesh, axes, op.number("root"))) if axes else {}
-        sent = Sent(
+        sent = CollectiveCall(
             op=op,
             source=self.of(op.source),
             out=self.of(op.target),
@@ -521,7 +521,7 @@ class RankMethod(ArrayWords):
         return done.start
 
     def transfer(
-        self, s: Sent, before: Sequence[str], call: str, after: Sequence[str] = ()
+        self, s: CollectiveCall, before: Sequence[str], call: str, after: Sequence[str] = ()
     ) -> Transfer:
         """Return a collective that is one call.
 
@@ -535,7 +535,7 @@ class RankMethod(ArrayWords):
     WAIT: ClassVar[str] = "wait"
     """The method that waits for what was started."""
 
-    def result_is(self, s: Sent, text: str, *, is_own: bool = False) -> str:
+    def result_is(self, s: CollectiveCall, text: str, *, is_own: bool = False) -> str:
         """Return the statement that gives the result the elements of an array.
 
         Args:
@@ -545,7 +545,7 @@ class RankMethod(ArrayWords):
             return self.assigned(s.op.target, text)
         return self._new(s.op.target, text if is_own else self.copied(text))
 
-    def average(self, s: Sent) -> list[str]:
+    def average(self, s: CollectiveCall) -> list[str]:
         """Return the division at the end of an avg."""
         return [f"{s.out} /= {s.group}"] if s.op.operation is Reduction.AVG else []
 
@@ -564,7 +564,7 @@ class RankMethod(ArrayWords):
 
     # --- loops --------------------------------------------------------------------------------
 
-    def _loop(self, leaf: Leaf, made: Sequence[SSAValue]) -> list[Piece]:
+    def _loop(self, leaf: RankOperation, made: Sequence[SSAValue]) -> list[Piece]:
         op = leaf.op
         assert isinstance(op, LocalRepeatOp)
         body, index = op.body.block, self.index[op]
@@ -613,7 +613,7 @@ class RankMethod(ArrayWords):
         return [*before, (leaf.place, lines), *behind]
 
     def _may_share(
-        self, users: Sequence[tuple[Leaf, set[SSAValue]]], now: SSAValue, after: SSAValue
+        self, users: Sequence[tuple[RankOperation, set[SSAValue]]], now: SSAValue, after: SSAValue
     ) -> bool:
         """Return whether the next value of a carry may have the variable of the present one.
 

@@ -18,7 +18,14 @@ from collir.targets.code.python_file import classes, example, header, helpers
 from collir.targets.code.python_text import call, comment, postfix, tuple_text
 from collir.targets.code.rank_forms import DTYPES
 from collir.targets.code.rank_mesh import MeshText
-from collir.targets.code.rank_method import RankMethod, Sender, Sent, Transfer, inside, only_if
+from collir.targets.code.rank_method import (
+    CollectiveCall,
+    RankMethod,
+    Sender,
+    Transfer,
+    inside,
+    only_if,
+)
 from collir.targets.code.ranks import needed_ranks
 from collir.targets.code.torch_methods import METHODS as MODEL_METHODS
 from collir.targets.code.torch_methods import USES
@@ -86,19 +93,19 @@ class TorchMethod(RankMethod):
 
     # --- calls --------------------------------------------------------------------------------
 
-    def called(self, s: Sent, name: str, *arguments: str) -> str:
+    def called(self, s: CollectiveCall, name: str, *arguments: str) -> str:
         """Return a call of torch.distributed, which does not wait if something is under way
         then."""
         group = f"group=self.{self.names.groups[s.op.axes.data]}"
         ends = [group, "async_op=True"] if s.token else [group]
         return f"dist.{name}({', '.join([*arguments, *ends])})"
 
-    def operator(self, s: Sent) -> str:
+    def operator(self, s: CollectiveCall) -> str:
         """Return the reduction of a collective as an argument."""
         assert s.op.operation is not None
         return f"op=dist.ReduceOp.{_OPS[s.op.operation]}"
 
-    def blocks(self, s: Sent, whole: LocalBuffer, block: LocalBuffer) -> list[str]:
+    def blocks(self, s: CollectiveCall, whole: LocalBuffer, block: LocalBuffer) -> list[str]:
         """Return the result and the operand of a collective of blocks: as they are if one has the
         blocks of the other joined in its first dimension, else with one dimension."""
         pairs = ((s.out, s.y), (s.source, s.x))
@@ -109,45 +116,45 @@ class TorchMethod(RankMethod):
 
     # --- collectives --------------------------------------------------------------------------
 
-    def _all_reduce(self, s: Sent) -> Transfer:
+    def _all_reduce(self, s: CollectiveCall) -> Transfer:
         made = [self.result_is(s, s.source)]
         return self.transfer(
             s, made, self.called(s, "all_reduce", s.out, self.operator(s)), self.average(s)
         )
 
-    def _reduce(self, s: Sent) -> Transfer:
+    def _reduce(self, s: CollectiveCall) -> Transfer:
         reduced = f"{s.work} = {self.copied(s.source)}"
         call = self.called(s, "reduce", s.work, "group_dst=0", self.operator(s))
         kept = [self.result_is(s, s.work, is_own=True), *self.average(s)]
         return self.transfer(s, [reduced], call, only_if(s.root, kept))
 
-    def _broadcast(self, s: Sent) -> Transfer:
+    def _broadcast(self, s: CollectiveCall) -> Transfer:
         lines = only_if(s.root, [self.result_is(s, s.source)])
         lines += ["else:", *inside(s.new)] if s.root and s.new else []
         root = f"group_src={s.op.number('root')}"
         return self.transfer(s, lines, self.called(s, "broadcast", s.out, root))
 
-    def _reduce_scatter(self, s: Sent) -> Transfer:
+    def _reduce_scatter(self, s: CollectiveCall) -> Transfer:
         arrays = self.blocks(s, s.x, s.y)
         call = self.called(s, "reduce_scatter_tensor", *arrays, self.operator(s))
         return self.transfer(s, s.new, call, self.average(s))
 
-    def _scatter(self, s: Sent) -> Transfer:
+    def _scatter(self, s: CollectiveCall) -> Transfer:
         blocks = f"{s.work} = list({self.reshaped(s.source, (s.group, *s.y.shape))})"
         lines = [*s.new, f"{s.work} = None", *only_if(s.root, [blocks])]
         root = f"group_src={s.op.number('root')}"
         return self.transfer(s, lines, self.called(s, "scatter", s.out, s.work, root))
 
-    def _all_gather(self, s: Sent) -> Transfer:
+    def _all_gather(self, s: CollectiveCall) -> Transfer:
         arrays = self.blocks(s, s.y, s.x)
         return self.transfer(s, s.new, self.called(s, "all_gather_into_tensor", *arrays))
 
-    def _gather(self, s: Sent) -> Transfer:
+    def _gather(self, s: CollectiveCall) -> Transfer:
         blocks = f"{s.work} = list({self.reshaped(s.out, (s.group, *s.x.shape))})"
         lines = [f"{s.work} = None", *only_if(s.root, [*s.new, blocks])]
         return self.transfer(s, lines, self.called(s, "gather", s.source, s.work, "group_dst=0"))
 
-    def _all_to_all(self, s: Sent) -> Transfer:
+    def _all_to_all(self, s: CollectiveCall) -> Transfer:
         sends, receives = ([self.spelled(x) for x in side] for side in s.op.counts)
         counts = [f"[{', '.join(side)}]" for side in (receives, sends) if side]
         arrays = [f"{text}.reshape(-1)" for text in (s.out, s.source)]
@@ -155,7 +162,7 @@ class TorchMethod(RankMethod):
             arrays = [s.out, s.source]
         return self.transfer(s, s.new, self.called(s, "all_to_all_single", *arrays, *counts))
 
-    def _send(self, s: Sent) -> Transfer:
+    def _send(self, s: CollectiveCall) -> Transfer:
         if s.op.peers is not None:
             return self._send_to_peers(s)
         sends, receives = self.ends(s.op)
@@ -176,7 +183,7 @@ class TorchMethod(RankMethod):
         wait = [f"if {s.token} is not None:", f"    {s.token}.wait()"]
         return Transfer(start, wait if s.token else [])
 
-    def _send_to_peers(self, s: Sent) -> Transfer:
+    def _send_to_peers(self, s: CollectiveCall) -> Transfer:
         works = s.token or "sent"
         lines = [*s.new, f"{works} = []"]
         partner = " + ".join(["self.rank", *self.names.from_index(s.op.axes.data, "to")])
@@ -194,7 +201,7 @@ class TorchMethod(RankMethod):
         )
         return self._waited(s, [*lines, *posted], works)
 
-    def _shift(self, s: Sent) -> Transfer:
+    def _shift(self, s: CollectiveCall) -> Transfer:
         by, is_open, axes = s.op.number("distance"), s.op.open is not None, s.op.axes.data
         if by % s.group == 0:
             return Transfer([self.result_is(s, s.source)], [])
@@ -212,7 +219,7 @@ class TorchMethod(RankMethod):
         posted = only_if(works if is_open else "", [f"{works} = dist.batch_isend_irecv({works})"])
         return self._waited(s, [*lines, *posted], works)
 
-    def _permute(self, s: Sent) -> Transfer:
+    def _permute(self, s: CollectiveCall) -> Transfer:
         assert s.op.before is not None and s.op.after is not None
         x, y, works = s.op.before.data, s.op.after.data, s.token or "sent"
         pair = f"dist.P2POp(dist.isend, {s.source}, to), dist.P2POp(dist.irecv, {s.out}, from_)"
@@ -227,7 +234,7 @@ class TorchMethod(RankMethod):
         ]
         return self._waited(s, lines, works)
 
-    def _waited(self, s: Sent, start: list[str], works: str) -> Transfer:
+    def _waited(self, s: CollectiveCall, start: list[str], works: str) -> Transfer:
         """Return what is under way as a list."""
         wait = [f"for work in {works}:", "    work.wait()"]
         return Transfer(start, wait) if s.token else Transfer([*start, *wait], [])

@@ -88,7 +88,7 @@ def offsets(subs: list[SubAxis]) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class HostRanks:
     """The ranks of a placed mesh on the hosts of its machine.
 
     Attributes:
@@ -207,7 +207,7 @@ class RanksTarget(Target):
         """
         return HostNames.parse(",".join(self.hosts)) if self.hosts else None
 
-    def ranks(self, module: ModuleOp) -> Ranks:
+    def ranks(self, module: ModuleOp) -> HostRanks:
         """Return the ranks of the mesh that the options name, or of the only mesh.
 
         Raises:
@@ -242,7 +242,7 @@ class RanksTarget(Target):
             raise DiagnosticError.at(op, "the option hosts has a name twice")
         return ranks
 
-    def _on_hosts(self, op: MeshOp) -> Ranks:
+    def _on_hosts(self, op: MeshOp) -> HostRanks:
         """Return the ranks on the hosts, which are the children of the level that options name."""
         mesh = op.value()
         machine = mesh.machine
@@ -250,7 +250,7 @@ class RanksTarget(Target):
         above = [level.parents.level.name for level in machine.levels if level.parents]
         if unlike := self._unlike(machine):
             parents, sizes = unlike
-            return Ranks(mesh, parents.level.name, max(sizes), self.order, sizes)
+            return HostRanks(mesh, parents.level.name, max(sizes), self.order, sizes)
         if self.host in names:
             place = names.index(self.host)
         elif self.host == machine.name:
@@ -265,7 +265,7 @@ class RanksTarget(Target):
         else:
             place = host_level(machine.levels)
         slots = math.prod(level.size for level in machine.levels[place + 1 :])
-        return Ranks(mesh, names[place] if place >= 0 else "", slots, self.order)
+        return HostRanks(mesh, names[place] if place >= 0 else "", slots, self.order)
 
     def _unlike(self, machine: Machine) -> tuple[Parents, tuple[int, ...]] | None:
         """Return the parents that are the hosts, with the devices of each, where these differ."""
@@ -279,7 +279,7 @@ class RanksTarget(Target):
         inside = machine.devices // machine.levels[0].size
         return parents, tuple(count * inside for count in parents.children)
 
-    def host_text(self, ranks: Ranks, default: Callable[[int], str]) -> list[str]:
+    def host_text(self, ranks: HostRanks, default: Callable[[int], str]) -> list[str]:
         """Return the name of each host."""
         names = self.host_names()
         return list(names) if names is not None else [default(i) for i in range(ranks.hosts)]

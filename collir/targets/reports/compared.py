@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.formulas.alike import alike_functions
 from collir.cost.formulas.costs import CostFormulas
 from collir.cost.formulas.crossovers import NEGLIGIBLE, VERBS, either_less, equal_costs, volume
-from collir.cost.formulas.fastest import Span, changes
+from collir.cost.formulas.fastest import ParameterSpan, changes
 from collir.cost.formulas.function import CostFunction
 from collir.cost.formulas.functions import FormulaMissingError
 from collir.cost.formulas.terms import in_regime, value_of
@@ -114,7 +114,7 @@ def _fastest(functions: Mapping[str, CostFunction], ranges: Ranges) -> Iterator[
             continue
         span = f"{name} = {low:g}..{high:g}"
         try:
-            found = changes(functions, Span(name, int(low), int(high)), margin=MARGIN)
+            found = changes(functions, ParameterSpan(name, int(low), int(high)), margin=MARGIN)
         except ValueError:
             yield f"  Fastest along {span}: none, as no value there fits all strategies"
             continue

@@ -81,7 +81,7 @@ def title_of(simulation: Simulation) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class CostRow:
     """A collective, a loop, or the tasks of a pipeline that are alike; or local steps in a row.
 
     Attributes:
@@ -133,7 +133,7 @@ class Row:
         return self.alone * (len(self.steps) if self.sent or self.body else 1)
 
 
-def rows_of(simulation: Simulation) -> Iterator[Row]:
+def rows_of(simulation: Simulation) -> Iterator[CostRow]:
     """Yield the rows of a function, in program order."""
     timed = zip(simulation.program, simulation.timeline.outer_spans, strict=True)
     alike: dict[tuple[str, str, str], list[tuple[SimulatedStep, TimeSpan]]] = {}
@@ -154,8 +154,8 @@ def rows_of(simulation: Simulation) -> Iterator[Row]:
             yield _row(row, _bound(simulation, row[0][0]))
 
 
-def _row(timed: Sequence[tuple[SimulatedStep, TimeSpan]], bound: float = 0.0) -> Row:
-    return Row(tuple(step for step, _ in timed), tuple(span for _, span in timed), bound)
+def _row(timed: Sequence[tuple[SimulatedStep, TimeSpan]], bound: float = 0.0) -> CostRow:
+    return CostRow(tuple(step for step, _ in timed), tuple(span for _, span in timed), bound)
 
 
 def _local_on(step: SimulatedStep) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ def cost_table(simulation: Simulation) -> list[str]:
     return [*wrapped(title_of(simulation)), *(f"  {line}" for line in (*lines, *notes))]
 
 
-def _notes(mesh: Mesh, rows: Sequence[Row]) -> Iterator[str]:
+def _notes(mesh: Mesh, rows: Sequence[CostRow]) -> Iterator[str]:
     """Yield a note on each step whose groups hold copies of the same data, which cost time."""
     for number, row in enumerate(rows):
         cost = row.sent
@@ -205,7 +205,7 @@ def _notes(mesh: Mesh, rows: Sequence[Row]) -> Iterator[str]:
 
 def _cells(
     simulation: Simulation,
-    rows: Sequence[Row],
+    rows: Sequence[CostRow],
     total: float,
     starts: bool,
     times: int = 1,
@@ -281,7 +281,7 @@ def cost_json(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def _row_json(simulation: Simulation, row: Row) -> dict[str, Any]:
+def _row_json(simulation: Simulation, row: CostRow) -> dict[str, Any]:
     cost, levels = row.sent, [level.name for level in simulation.mesh.machine.levels]
     sending: dict[str, Any] = {}
     if cost:

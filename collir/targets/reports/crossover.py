@@ -37,7 +37,7 @@ SIZES = (*(digit * 10.0**power for power in range(3, 10) for digit in (1, 3)), 1
 
 
 @dataclass(frozen=True)
-class Candidate:
+class FunctionVariant:
     """A function as written, or rewritten by a strategy.
 
     ``base`` is the size of its largest value in bytes; ``program`` is the program that a search
@@ -90,7 +90,7 @@ class CrossoverTarget(CostOptions, Target):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         refuse_nested(functions_of(module), "is not compared by sizes")
-        compared: dict[str, tuple[list[Candidate], list[str]]] = {}
+        compared: dict[str, tuple[list[FunctionVariant], list[str]]] = {}
         for alike in by_types(module):
             if candidates := self._candidates(alike):
                 names = {candidate.simulation.name for candidate in candidates}
@@ -115,7 +115,7 @@ class CrossoverTarget(CostOptions, Target):
         ]
         output.write("\n\n".join("\n".join(lines) for lines in blocks) + "\n")
 
-    def _candidates(self, module: ModuleOp) -> list[Candidate]:
+    def _candidates(self, module: ModuleOp) -> list[FunctionVariant]:
         functions = functions_of(module)
         single = len(functions) == 1 and mesh_of(functions[0]).placed
         alternatives = [name for name in (*STRATEGIES, SEARCHED) if name != "flat" and single]
@@ -123,7 +123,7 @@ class CrossoverTarget(CostOptions, Target):
         if strategies != ("flat",):
             check_no_weights(functions, "has no strategies to compare")
         bases = [largest_buffer(function) for function in functions]
-        candidates: list[Candidate] = []
+        candidates: list[FunctionVariant] = []
         for strategy in strategies:
             if strategy == SEARCHED:
                 for number, base in enumerate(bases):
@@ -139,15 +139,15 @@ class CrossoverTarget(CostOptions, Target):
                 if len(strategies) > 1:
                     name = strategy if len(functions) == 1 else f"{name} {strategy}"
                 if simulation.collectives:
-                    candidates.append(Candidate(name, simulation, base))
+                    candidates.append(FunctionVariant(name, simulation, base))
         return candidates
 
-    def _searched(self, module: ModuleOp, number: int, base: float) -> list[Candidate]:
+    def _searched(self, module: ModuleOp, number: int, base: float) -> list[FunctionVariant]:
         """Return the programs that are cheapest for some size."""
         function = functions_of(module)[number]
         model = self.cost_model()
         prefix = "" if len(functions_of(module)) == 1 else f"{function.sym_name.data} "
-        candidates: list[Candidate] = []
+        candidates: list[FunctionVariant] = []
         for choices in programs_by_size(
             function, SearchOptions(model), (size / base for size in SIZES)
         ):
@@ -155,7 +155,7 @@ class CrossoverTarget(CostOptions, Target):
                 continue  # the function as written is a candidate already
             simulation = simulate(rewritten(module, number, choices), model)[number]
             name = f"{prefix}best {len(candidates) + 1}"
-            candidates.append(Candidate(name, simulation, base, text_of(function, choices)))
+            candidates.append(FunctionVariant(name, simulation, base, text_of(function, choices)))
         return candidates
 
 
@@ -194,7 +194,7 @@ def _types(function: FuncOp) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def report(candidates: Sequence[Candidate]) -> list[str]:
+def report(candidates: Sequence[FunctionVariant]) -> list[str]:
     """Return the lines of the table, and a line with the sizes at which the fastest changes."""
     try:
         rows = [
@@ -228,7 +228,7 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
     ]
 
 
-def plot(candidates: Sequence[Candidate], remarks: Sequence[str] = ()) -> str:
+def plot(candidates: Sequence[FunctionVariant], remarks: Sequence[str] = ()) -> str:
     """Return the times over the sizes as SVG, with remarks below its title.
 
     Raises:

@@ -41,12 +41,12 @@ def charts(simulations: list[Simulation]) -> str:
     if not simulations:
         raise DiagnosticError(Diagnostic("there is no function with steps that take time to draw"))
     try:
-        from collir.targets.reports.plots import Timeline, timelines
+        from collir.targets.reports.plots import TimeChart, timelines
     except ImportError as error:
         message = "a chart needs matplotlib: install it with `pip install 'collir[plot]'`"
         raise DiagnosticError(Diagnostic(message)) from error
 
-    def timeline(simulation: Simulation) -> Timeline:
+    def timeline(simulation: Simulation) -> TimeChart:
         bars, lanes = bars_of(simulation)
         busiest = sorted(simulation.busy, key=lambda x: -simulation.busy[x])[:_MOST_CURVES]
         shares = {
@@ -59,7 +59,7 @@ def charts(simulations: list[Simulation]) -> str:
         }
         if len(memory) > _MOST_CURVES:
             memory = {"the fullest": simulation.memory}
-        return Timeline(title_of(simulation), simulation.time, lanes, bars, shares, memory)
+        return TimeChart(title_of(simulation), simulation.time, lanes, bars, shares, memory)
 
     return timelines([timeline(simulation) for simulation in simulations])
 

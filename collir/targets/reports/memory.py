@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from collir.cost.programs.memory import AT_END, Peak, Use
+from collir.cost.programs.memory import AT_END, BufferUse, Peak
 from collir.cost.programs.simulation import Simulation
 from collir.targets.reports.text import bytes_text, percent_text, table
 
@@ -35,9 +35,9 @@ def use_lines(simulation: Simulation) -> list[str]:
     return table((), rows, left=1)
 
 
-def shares(peak: Peak) -> Iterator[tuple[Use, float]]:
-    """Yield the bytes for each use that a peak has, in the order of ``Use``."""
-    yield from ((use, peak.uses[use]) for use in Use if peak.uses.get(use))
+def shares(peak: Peak) -> Iterator[tuple[BufferUse, float]]:
+    """Yield the bytes for each use that a peak has, in the order of ``BufferUse``."""
+    yield from ((use, peak.uses[use]) for use in BufferUse if peak.uses.get(use))
 
 
 def place_text(simulation: Simulation, peak: Peak) -> str:
@@ -61,7 +61,7 @@ def memory_series(simulation: Simulation) -> Iterator[tuple[float, dict[str, flo
         yield from ((time, {"memory (bytes)": size}) for time, size in simulation.memory)
         return
     for time, uses in simulation.memory_by_use:
-        yield time, {str(use): uses[use] for use in Use if use in uses}
+        yield time, {str(use): uses[use] for use in BufferUse if use in uses}
 
 
 def peak_json(simulation: Simulation) -> dict[str, Any]:

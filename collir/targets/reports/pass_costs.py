@@ -14,9 +14,9 @@ from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import meshes_remembered
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.rotation import as_run
 from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
+from collir.transforms.as_run import as_run
 
 WRITTEN = "no pass"
 """The name of the stage before the first pass."""
@@ -64,7 +64,7 @@ Figure = FunctionAt | str
 
 
 @dataclass(frozen=True)
-class Stage:
+class CostsAfterPass:
     """The costs of all functions by name, after a pass or before the first pass."""
 
     done: str
@@ -76,7 +76,7 @@ class PassCosts:
     """The costs of functions before the first pass and after each, under a model."""
 
     model: CostModel = field(default_factory=CostModel)
-    stages: list[Stage] = field(default_factory=list[Stage])
+    stages: list[CostsAfterPass] = field(default_factory=list[CostsAfterPass])
 
     def __repr__(self) -> str:
         names = ", ".join(name for name, _, _ in self.saved)
@@ -88,7 +88,7 @@ class PassCosts:
         functions = [f for f in functions_of(as_run(module)) if f.sym_name.data in names]
         with meshes_remembered():
             figures = {function.sym_name.data: self._figure(function) for function in functions}
-        self.stages.append(Stage(done, figures))
+        self.stages.append(CostsAfterPass(done, figures))
 
     def _figure(self, function: FuncOp) -> Figure:
         try:
@@ -153,7 +153,7 @@ class PassCosts:
         return [*lines, f"{total} ({ratio_text(before, after)})" if after else total]
 
 
-def _times(before: Stage, after: Stage) -> list[tuple[float, float]]:
+def _times(before: CostsAfterPass, after: CostsAfterPass) -> list[tuple[float, float]]:
     """Return the times at two stages of the functions that have a time at both."""
     return [
         (first.time, second.time)

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.formulas.alike import alike_functions
 from collir.cost.formulas.costs import CostFormulas, formulas_of
 from collir.cost.formulas.crossovers import COSTS, compared
-from collir.cost.formulas.fastest import Plane, Span, plane, same_values
+from collir.cost.formulas.fastest import ParameterSpan, Plane, plane, same_values
 from collir.cost.formulas.function import CostFunction
 from collir.cost.formulas.functions import FormulaMissingError
 from collir.cost.formulas.opening import opened_functions
@@ -47,7 +47,9 @@ def strategies_plot(
     """
     listed = at_same_values(_strategies(module, model), ranges)
     check_names("where", ranges, listed[0].values)
-    x, y = (Span(n, int(low), int(high)) for n, (low, high) in ranges.items() if low < high)
+    x, y = (
+        ParameterSpan(n, int(low), int(high)) for n, (low, high) in ranges.items() if low < high
+    )
     return plane_plot({f.name: CostFunction(f) for f in listed}, x, y, cost, points)
 
 
@@ -76,8 +78,8 @@ def _strategies(module: ModuleOp, model: CostModel) -> list[CostFormulas]:
 
 def plane_plot(
     functions: Mapping[str, CostFunction],
-    x: Span,
-    y: Span,
+    x: ParameterSpan,
+    y: ParameterSpan,
     cost: str = "time",
     points: int = 60,
     **values: float,

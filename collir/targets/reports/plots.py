@@ -32,7 +32,7 @@ _LETTER = 0.008
 
 
 @dataclass(frozen=True)
-class Timeline:
+class TimeChart:
     """The bars, curves and memory of a chart over time.
 
     Attributes:
@@ -57,7 +57,7 @@ _SIGN, _SMALL_LETTER, _LINE = 0.6, 0.075, 0.18
 a line, in inches."""
 
 
-def timelines(charts: Sequence[Timeline]) -> str:
+def timelines(charts: Sequence[TimeChart]) -> str:
     """Return timelines below each other as SVG: bars on lanes, shares in use if there are some,
     memory."""
     heights = [height for chart in charts for height in _heights(chart)]
@@ -88,7 +88,7 @@ def _legend(colours: Mapping[str, Any]) -> list[Patch]:
     ]
 
 
-def _heights(chart: Timeline) -> list[float]:
+def _heights(chart: TimeChart) -> list[float]:
     """Return the heights of the parts of a chart: lanes, shares if there are some, and memory."""
     return [0.5 + 0.5 * len(chart.lanes), *([1.2] if chart.shares else []), 1.0]
 
@@ -100,7 +100,7 @@ def _colours() -> list[Any]:
     return [*pairs[::2], *pairs[1::2], *more]
 
 
-def _draw(chart: Timeline, rows: Sequence[Any], colours: Mapping[str, Any]) -> None:
+def _draw(chart: TimeChart, rows: Sequence[Any], colours: Mapping[str, Any]) -> None:
     """Draw a chart in its rows."""
     bars, *between, memory = rows
     second, time_unit = seconds_unit(chart.end)
@@ -131,7 +131,7 @@ def _numbered(svg: str) -> str:
     return svg
 
 
-def _bars(axes: Any, chart: Timeline, colours: Mapping[str, Any], unit: float) -> None:
+def _bars(axes: Any, chart: TimeChart, colours: Mapping[str, Any], unit: float) -> None:
     places = [chart.lanes.index(bar.lane) for bar in chart.bars]
     starts = [bar.start / unit for bar in chart.bars]
     widths = [(bar.end - bar.start) / unit for bar in chart.bars]

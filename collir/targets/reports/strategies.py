@@ -30,7 +30,7 @@ from collir.synthesis.programs.choices import (
     priced_programs,
 )
 from collir.synthesis.programs.search_options import SearchOptions
-from collir.synthesis.programs.steps import Candidate, Step
+from collir.synthesis.programs.steps import CollectiveStep, StepSequence
 from collir.synthesis.searching import gap_of, remark_cut_off, search_workers
 from collir.targets.reports.placements import search_end
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table, wrapped
@@ -53,7 +53,7 @@ class Strategies:
 
     function: str
     op: DistOp
-    candidates: list[Candidate]
+    candidates: list[StepSequence]
     count: int | None
     baseline: StepCost | None
     bound: float
@@ -257,18 +257,18 @@ def _lines(strategies: Strategies, top: int, model: CostModel) -> list[str]:
     return [*wrapped(title), *(f"  {line}" for line in table(head, rows, left=1))]
 
 
-def _paid(candidate: Candidate) -> Iterator[tuple[Step, StepCost | None]]:
+def _paid(candidate: StepSequence) -> Iterator[tuple[CollectiveStep, StepCost | None]]:
     """Yield the steps, each with its cost if it sends."""
     costs = iter(candidate.costs)
     for step in candidate.steps:
         yield step, next(costs) if step.does.sends else None
 
 
-def _in_chunks(candidate: Candidate) -> list[str]:
+def _in_chunks(candidate: StepSequence) -> list[str]:
     return [f"in {candidate.pipeline.chunks} chunks"] if candidate.pipeline else []
 
 
-def _texts(candidate: Candidate) -> Iterator[str]:
+def _texts(candidate: StepSequence) -> Iterator[str]:
     mesh = candidate.mesh
     for step, cost in _paid(candidate):
         text = step.kind
@@ -298,7 +298,7 @@ def _json(strategies: Strategies, top: int, model: CostModel) -> dict[str, Any]:
     }
 
 
-def _candidate_json(op: DistOp, candidate: Candidate) -> dict[str, Any]:
+def _candidate_json(op: DistOp, candidate: StepSequence) -> dict[str, Any]:
     mesh = candidate.mesh
     dims = dims_of(mesh, dist_type(op.operands[0]), dist_type(op.result), candidate.steps)
     program: list[dict[str, Any]] = []

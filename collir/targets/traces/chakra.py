@@ -26,13 +26,19 @@ from collir.cost.programs.simulate import (
     functions_that_run,
     simulate_function,
 )
-from collir.cost.programs.unfolded import MOST, Part, RankPrograms, Role, UnfoldedError
+from collir.cost.programs.unfolded import (
+    MOST,
+    ActivityRole,
+    RankActivity,
+    RankPrograms,
+    UnfoldedError,
+)
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.tables import OPERATIONS
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import remark
 from collir.layout.mesh import index_over
-from collir.syntax.chakra.messages import VERSION, CommType, Node, NodeType, Value
+from collir.syntax.chakra.messages import VERSION, ChakraNode, CommType, NodeType, Value
 
 _COLLECTIVES: Mapping[tuple[str | None, str | None], CommType] = {
     ("partial", "replicated"): CommType.ALL_REDUCE,
@@ -80,21 +86,21 @@ class ExecutionTraces:
         """The number of ranks."""
         return self.programs.ranks
 
-    def nodes(self, rank: int) -> Iterator[Node]:
+    def nodes(self, rank: int) -> Iterator[ChakraNode]:
         """Yield the nodes of a rank, in the order of the program.
 
         Times are whole microseconds, rounded so that the sum of computations stays that of a rank.
         """
         elapsed, given = 0.0, 0
         for number, part in enumerate(self.programs.parts(rank)):
-            if part.role is Role.LOCAL:
+            if part.role is ActivityRole.LOCAL:
                 elapsed += part.seconds * _US
                 duration = round(elapsed) - given
                 given += duration
             else:
                 duration = round(part.seconds * _US)
             for kind, attributes in self._described(part, rank):
-                yield Node(
+                yield ChakraNode(
                     number,
                     self._title(part),
                     kind,
@@ -105,22 +111,24 @@ class ExecutionTraces:
                     {"is_cpu_op": False, **attributes},
                 )
 
-    def _title(self, part: Part) -> str:
-        over = part.step.over(self.programs.mesh) if part.role is not Role.LOCAL else ""
+    def _title(self, part: RankActivity) -> str:
+        over = part.step.over(self.programs.mesh) if part.role is not ActivityRole.LOCAL else ""
         kind = getattr(part.does, "kind", part.step.kind)
         return f"%{part.step.result} = {kind}{f' over {over}' if over else ''}"
 
-    def _described(self, part: Part, rank: int) -> Iterator[tuple[NodeType, dict[str, Value]]]:
+    def _described(
+        self, part: RankActivity, rank: int
+    ) -> Iterator[tuple[NodeType, dict[str, Value]]]:
         """Yield the type of the node of a part, and the attributes that ASTRA-sim reads."""
         match part.role:
-            case Role.LOCAL:
+            case ActivityRole.LOCAL:
                 yield NodeType.COMP, _computation(part)
-            case Role.COLLECTIVE:
+            case ActivityRole.COLLECTIVE:
                 yield NodeType.COMM_COLL, self._collective(part.collective, rank)
-            case Role.SEND:
+            case ActivityRole.SEND:
                 [target] = self.programs.peers(part.collective, rank)[0]
                 yield NodeType.COMM_SEND, _message(part, rank, target)
-            case Role.RECEIVE:
+            case ActivityRole.RECEIVE:
                 [source] = self.programs.peers(part.collective, rank)[1]
                 yield NodeType.COMM_RECV, _message(part, source, rank)
 
@@ -182,14 +190,14 @@ def _whole(number: float) -> int:
     return min(max(1, math.ceil(number)), _LARGEST)
 
 
-def _computation(part: Part) -> dict[str, Value]:
+def _computation(part: RankActivity) -> dict[str, Value]:
     """Return operations and bytes: at least one each, as ASTRA-sim divides by them."""
     work = sum(count for _, count in getattr(part.does, "work", ()))
     size = getattr(part.does, "size", 0)
     return {"num_ops": _whole(work), "tensor_size": _whole(size)}
 
 
-def _message(part: Part, source: int, target: int) -> dict[str, Value]:
+def _message(part: RankActivity, source: int, target: int) -> dict[str, Value]:
     return {
         "comm_src": source,
         "comm_dst": target,
@@ -253,7 +261,7 @@ class ChakraTarget(CostOptions, Target):
             output.write("".join(f"{json.dumps(x)}\n" for x in (head, *map(_as_json, nodes))))
 
 
-def _as_json(node: Node) -> dict[str, object]:
+def _as_json(node: ChakraNode) -> dict[str, object]:
     return {
         "id": node.id,
         "name": node.name,

@@ -16,7 +16,7 @@ from collir.layout.structure import Structure, map_structure
 from collir.semantics.reference import exactness, nn
 from collir.semantics.reference.arrays import Array
 from collir.targets.code import c_models, jax_ops, numpy_ops, torch_ops
-from collir.targets.code.c_kernels import Computation
+from collir.targets.code.c_kernels import BlockComputation
 from collir.targets.code.c_text import number_text
 from collir.targets.code.forms import ModelStep
 
@@ -74,7 +74,7 @@ numpy_ops.EXPRESSIONS["leaky_relu"] = lambda s: f"xp.where({s.x} > 0, {s.x}, {_s
 torch_ops.EXPRESSIONS["leaky_relu"] = lambda s: s.functional("leaky_relu", s.x, _slope(s))
 
 
-def _in_c(c: Computation) -> list[str]:
+def _in_c(c: BlockComputation) -> list[str]:
     wide = DType.F64 if c.result.dtype is DType.F64 else DType.F32
     slope = number_text(c.op.number("slope"), wide)
     return c_models.elementwise(c_models.Map(f"a > 0 ? a : {slope} * a"))(c)

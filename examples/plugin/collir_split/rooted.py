@@ -26,11 +26,11 @@ from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning
 from collir.semantics.symbolic.execution import RULES
 from collir.targets.code import c_file, jax_ops
-from collir.targets.code.c_collectives import Arguments
+from collir.targets.code.c_collectives import CallArguments
 from collir.targets.code.mpi4py import Mpi4pyMethod
 from collir.targets.code.mpi_method import ARGUMENTS
 from collir.targets.code.nccl_method import CALLS
-from collir.targets.code.rank_method import Sent
+from collir.targets.code.rank_method import CollectiveCall
 from collir.targets.code.torch import TorchMethod
 
 # The typing rule and the row, and the dialect that is made of it.
@@ -90,7 +90,7 @@ GROUPS["rooted_all_reduce"] = GroupMeaning(lambda op, parts, _: [combined(op, pa
 
 
 # Its code in C for MPI, C++ for NCCL, Python for mpi4py, torch and jax.
-ARGUMENTS["rooted_all_reduce"] = Arguments("{x}, {y}, {n}, {type}, {op}")
+ARGUMENTS["rooted_all_reduce"] = CallArguments("{x}, {y}, {n}, {type}, {op}")
 c_file.sections("mpi_runtime.c")["rooted_all_reduce"] = (
     ("reduce", "broadcast"),
     """\
@@ -104,19 +104,19 @@ static int rooted_all_reduce(const void *in, void *out, size_t n, MPI_Datatype t
 )
 
 
-def _on_mpi4py(self: Mpi4pyMethod, s: Sent) -> list[str]:
+def _on_mpi4py(self: Mpi4pyMethod, s: CollectiveCall) -> list[str]:
     arrays = [self.bits(s, s.source), self.bits(s, s.out)]
     reduced = self.called(s, "Reduce", *arrays, self.operator(s))
     return [*s.new, reduced, self.called(s, "Bcast", arrays[1]), *self.average(s)]
 
 
-def _on_torch(self: TorchMethod, s: Sent) -> list[str]:
+def _on_torch(self: TorchMethod, s: CollectiveCall) -> list[str]:
     reduced = self.called(s, "reduce", s.out, "group_dst=0", self.operator(s))
     sent = self.called(s, "broadcast", s.out, "group_src=0")
     return [self.result_is(s, s.source), reduced, sent, *self.average(s)]
 
 
-CALLS["rooted_all_reduce"] = Arguments(
+CALLS["rooted_all_reduce"] = CallArguments(
     "ncclReduce({x}, {y}, {n}, {type}, {op}, 0; ncclBroadcast({y}, {y}, {n}, {type}, 0"
 )
 Mpi4pyMethod.COLLECTIVES["rooted_all_reduce"] = _on_mpi4py

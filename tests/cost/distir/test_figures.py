@@ -7,10 +7,10 @@ import csv
 from pathlib import Path
 
 import pytest
-from hanging import within
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_distir import Program, simulate
+from support.cost.plain_distir import Program, simulate
+from support.harness.hanging import within
 
 from collir.cost.distir import MODELS, Configuration, evaluate, grid
 from collir.cost.distir.evaluation import evaluate_stages

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from model_pages import function_of
+from support.programs.model_pages import function_of
 from xdsl.ir import Block
 
 import collir

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from async_code import make_async
 from hypothesis import given, settings
-from programs import RANDOM, random_module
-from seeds import some
-from written_pipelines import written
+from support.harness.seeds import some
+from support.programs.collectives import RANDOM, random_module
+from support.programs.timed_pipelines import written
+from support.targets.async_code import make_async
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from seeds import fresh
+from support.harness.seeds import fresh
 
 import collir
 from collir.cost.formulas.constants import constants_of, with_links
-from collir.cost.formulas.fastest import Span, changes, plane
+from collir.cost.formulas.fastest import ParameterSpan, changes, plane
 from collir.cost.formulas.function import CostFunction
 from collir.cost.formulas.functions import symbol
 from collir.cost.formulas.terms import in_regime, text_of, value_of
@@ -171,11 +171,15 @@ def test_texts() -> None:
 @pytest.mark.turns
 def test_fastest_by_a_constant() -> None:
     functions = {fabric: layer(fabric) for fabric in ("pci", "network")}
-    found = changes(functions, Span("node.port", 1e9, 1e12), batch=96 * 256)
+    found = changes(functions, ParameterSpan("node.port", 1e9, 1e12), batch=96 * 256)
     for value, name in found:
         times = {x: f(batch=96 * 256, **{"node.port": value}).time for x, f in functions.items()}
         assert times[name] == min(times.values())
     table = plane(
-        functions, Span("node.port", 1e9, 1e12), Span("data", 2, 16), points=5, batch=96 * 64
+        functions,
+        ParameterSpan("node.port", 1e9, 1e12),
+        ParameterSpan("data", 2, 16),
+        points=5,
+        batch=96 * 64,
     )
     assert table.costs["pci"].shape == (4, 5)

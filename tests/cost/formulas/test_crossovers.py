@@ -21,11 +21,11 @@ from collir.cost.formulas.alike import alike_functions
 from collir.cost.formulas.compiled import compiled
 from collir.cost.formulas.costs import CostFormulas, cost_formulas
 from collir.cost.formulas.crossovers import Comparison, compared, comparisons, volume
-from collir.cost.formulas.fastest import Span, changes, plane
+from collir.cost.formulas.fastest import ParameterSpan, changes, plane
 from collir.cost.formulas.function import CostFunction
 from collir.cost.formulas.functions import Array, Expr, FormulaMissingError, Larger, symbol
 from collir.cost.formulas.terms import text_of
-from collir.cost.programs.memory import Use
+from collir.cost.programs.memory import BufferUse
 from collir.ir.diagnostics import DiagnosticError
 from collir.targets.reports.compared import MOST, at_peak, at_same_values, compared_lines, pairs
 from collir.targets.reports.compared import comparisons as comparisons_of
@@ -118,7 +118,7 @@ def test_terms_that_are_left_out_are_small() -> None:
 def made(expr: Expr, name: str) -> CostFormulas:
     """Return costs of which one is an expression."""
     formulas = styles()["data_parallel"]
-    return replace(formulas, name=name, held={Use.INPUTS: expr}, peaks=(expr,))
+    return replace(formulas, name=name, held={BufferUse.INPUTS: expr}, peaks=(expr,))
 
 
 def random_sum(random: Random) -> Expr:
@@ -176,24 +176,26 @@ def functions() -> dict[str, CostFunction]:
 
 def test_volumes_cross_where_the_inequality_says() -> None:
     # batch * seq < 6 * hidden, in multiples of 4
-    found = changes(functions(), Span("seq", 64, 65536), "sent", batch=8)
+    found = changes(functions(), ParameterSpan("seq", 64, 65536), "sent", batch=8)
     assert found == [(64, "tensor_parallel"), (3076, "data_parallel")]
 
 
 def test_changes_of_times_are_those_of_numbers() -> None:
-    found = changes(functions(), Span("batch", 8, 256), seq=512)
+    found = changes(functions(), ParameterSpan("batch", 8, 256), seq=512)
     values = np.arange(8, 257, 8.0)
     times = {n: f(batch=values, seq=512).time for n, f in functions().items()}
     for (start, name), (end, _) in pairwise([*found, (257, "")]):
         inside = (values >= start) & (values < end)
         assert inside.any()
         assert all((times[name] <= other)[inside].all() for other in times.values())
-    fewer = changes(functions(), Span("batch", 8, 256), margin=0.5, seq=512)
+    fewer = changes(functions(), ParameterSpan("batch", 8, 256), margin=0.5, seq=512)
     assert len(fewer) == 1
 
 
 def test_a_plane_has_the_least_cost_everywhere() -> None:
-    found = plane(functions(), Span("seq", 64, 16384), Span("hidden", 256, 8192), "sent", 12)
+    found = plane(
+        functions(), ParameterSpan("seq", 64, 16384), ParameterSpan("hidden", 256, 8192), "sent", 12
+    )
     assert found.best.shape == (len(found.ys), len(found.xs))
     less = 8 * found.xs[None, :] < 6 * found.ys[:, None]
     decided = 8 * found.xs[None, :] != 6 * found.ys[:, None]
@@ -201,17 +203,24 @@ def test_a_plane_has_the_least_cost_everywhere() -> None:
 
 
 def test_axes_have_powers_of_two() -> None:
-    found = plane(functions(), Span("seq", 64, 4096), Span("model", 1, 8), "sent", 6, batch=64)
+    found = plane(
+        functions(),
+        ParameterSpan("seq", 64, 4096),
+        ParameterSpan("model", 1, 8),
+        "sent",
+        6,
+        batch=64,
+    )
     assert set(found.ys) <= {1, 2, 4, 8}
 
 
 def test_values_that_no_function_can_have_are_an_error() -> None:
     with pytest.raises(ValueError, match="no value of batch from 1 to 7 fits"):
-        changes(functions(), Span("batch", 1, 7))
+        changes(functions(), ParameterSpan("batch", 1, 7))
 
 
 def test_a_plane_is_drawn() -> None:
-    spans = Span("seq", 64, 4096), Span("hidden", 256, 8192)
+    spans = ParameterSpan("seq", 64, 4096), ParameterSpan("hidden", 256, 8192)
     text = plane_plot(functions(), *spans, "sent", 6, batch=16)
     assert text.startswith("<?xml")
     assert "batch = 16, heads = 32, layers = 4" in text
@@ -222,7 +231,7 @@ def test_a_plane_is_drawn() -> None:
 def test_a_plot_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "collir.targets.reports.plots", None)
     with pytest.raises(DiagnosticError, match=r"pip install 'collir\[plot\]'"):
-        plane_plot(functions(), Span("seq", 64, 4096), Span("hidden", 256, 8192))
+        plane_plot(functions(), ParameterSpan("seq", 64, 4096), ParameterSpan("hidden", 256, 8192))
 
 
 # --- the section of a report --------------------------------------------------------------------

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from programs import RANDOM
-from random_steps import random_step
-from seeds import fresh, some
+from support.harness.seeds import fresh, some
+from support.programs.collectives import RANDOM
+from support.programs.training_steps import random_step
 from xdsl.dialects.builtin import ModuleOp
 
 import collir

@@ -5,7 +5,7 @@ import random
 
 import sympy
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 from collir.cost.formulas.functions import symbol
 from collir.cost.formulas.memory import largest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trace_jobs import Kernel, Ran, Sent, kineto, write_nsys, xla
+from support.importing.trace_jobs import Kernel, Ran, Sent, kineto, write_nsys, xla
 
 from collir.importing.traces.files import read_traces
 from collir.importing.traces.ranks import align, ranks_by_name

@@ -16,7 +16,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trace_jobs import Kernel, Ran, Sent, flight_recorder, kineto, nsys_table, write_nsys, xla
+from support.importing.trace_jobs import (
+    Kernel,
+    Ran,
+    Sent,
+    flight_recorder,
+    kineto,
+    nsys_table,
+    write_nsys,
+    xla,
+)
 
 from collir.importing.traces.chrome import ChromeTrace
 from collir.importing.traces.files import is_trace, read_traces

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trace_jobs import (
+from support.importing.trace_jobs import (
     HLO_NAMES,
     KINETO_NAMES,
     NCCL_NAMES,

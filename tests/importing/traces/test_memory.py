@@ -4,7 +4,7 @@ import io
 import tracemalloc
 
 import pytest
-from large_traces import Pieces, large_json
+from support.importing.large_traces import Pieces, large_json
 
 from collir.importing.traces.chrome import ChromeTrace
 from collir.importing.traces.kineto import read_kineto

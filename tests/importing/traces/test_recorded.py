@@ -4,9 +4,19 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from training_traces import DUMPS, LAYERS, PAUSE, RANKS, ROWS, RUNS, STEPS, WIDTH, training_traces
-from xla_profiles import DEVICES, xla_profile
-from xla_profiles import STEPS as XLA_STEPS
+from support.importing.training_traces import (
+    DUMPS,
+    LAYERS,
+    PAUSE,
+    RANKS,
+    ROWS,
+    RUNS,
+    STEPS,
+    WIDTH,
+    training_traces,
+)
+from support.importing.xla_profiles import DEVICES, xla_profile
+from support.importing.xla_profiles import STEPS as XLA_STEPS
 
 from collir.importing.traces.files import is_trace, read_traces
 from collir.importing.traces.trace import RankTrace, Trace

@@ -3,8 +3,9 @@
 import random
 
 import pytest
-from random_pipelines import named_options, random_pipeline
-from seeds import fresh
+from support.harness.hanging import HANG
+from support.harness.seeds import fresh
+from support.programs.pipelines import named_options, random_pipeline
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -50,11 +51,11 @@ def seconds_of(module: ModuleOp, options: str) -> float | None:
     return simulation.time
 
 
-def best_of_named(text: str, options: str) -> float:
+def best_of_named(text: str, options: str, limit: float = HANG) -> float:
     """Return the simulated seconds of the best schedule of a step, after a check that no named one
     is faster."""
     module = collir.parse(text, "step.coll")
-    seconds = seconds_of(module, f"{options} schedule=optimal limit=5")
+    seconds = seconds_of(module, f"{options} schedule=optimal limit={limit:.0f}")
     assert seconds is not None
     for named in named_options():
         if (other := seconds_of(module, f"{options} {named}")) is not None:
@@ -87,4 +88,4 @@ def test_random_pipelines() -> None:
     rng = fresh("pipelines")
     for _ in range(10):
         text, options, _ = random_pipeline(random.Random(rng.getrandbits(32)))
-        best_of_named(text, options)
+        best_of_named(text, options, limit=5)

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given
-from pipeline_events import random_graph
-from programs import RANDOM
+from support.cost.pipeline_events import random_graph
+from support.programs.collectives import RANDOM
 
-from collir.cost.programs.pipelines import Kept
+from collir.cost.programs.pipelines import KeptActivations
 from collir.layout.pipelines.rules import RULES
 from collir.layout.pipelines.schedule import problems
 from collir.layout.pipelines.tasks import chain_graph
@@ -31,7 +31,11 @@ def random_work(rng: random.Random, tasks: int) -> PipelineWork:
     durations = {part: float(rng.randint(1, 4)) for part in graph.places}
     sends = {edge: float(rng.choice([0, 0, 1, 3])) for edge in graph.edges}
     chunks = {chunk for _, chunk in graph.places}
-    kept = {c: Kept(rng.randint(1, 4), rng.randint(0, 5)) for c in chunks if rng.random() < 0.7}
+    kept = {
+        c: KeptActivations(rng.randint(1, 4), rng.randint(0, 5))
+        for c in chunks
+        if rng.random() < 0.7
+    }
     places = max(graph.places.values()) + 1
     memory = [float(rng.randint(3, 12)) for _ in range(places)] if rng.random() < 0.7 else None
     return PipelineWork(graph, microbatches, durations, sends, kept, memory)
@@ -72,7 +76,7 @@ def least_time(work: PipelineWork) -> float | None:
 def held_levels(work: PipelineWork, part: tuple[str, int]) -> tuple[float, float]:
     """Return how much more is kept in a part, and behind it."""
     kind, chunk = part
-    kept = work.kept.get(chunk, Kept())
+    kept = work.kept.get(chunk, KeptActivations())
     has_backward, has_weights = (
         ("B", chunk) in work.graph.places,
         ("W", chunk) in work.graph.places,

@@ -3,13 +3,13 @@
 import random
 
 import pytest
-from checks import functions_of
 from hypothesis import given, settings
-from programs import RANDOM
+from support.programs.collectives import RANDOM
+from support.semantics.checks import functions_of
 
 import collir
 from collir.cost.model import CostModel
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.sharding import problem
 from collir.synthesis.sharding.alike import alike, tied
 from collir.synthesis.sharding.problem import Sharding
@@ -50,7 +50,7 @@ def unrolled(layers: int, batch: int = 64, port: int = 50, rate: int = 20) -> Sh
     text = TEXT.format(layers=layers, batch=batch, port=port, rate=rate)
     module = collir.run_passes(collir.parse(text), "differentiate,inline,unroll")
     step = next(f for f in functions_of(module) if f.sym_name.data == "step")
-    return sharding_of(step, Graph.build(step), CostModel())
+    return sharding_of(step, TensorGraph.build(step), CostModel())
 
 
 @pytest.mark.turns

@@ -8,20 +8,20 @@ from functools import cache
 from itertools import permutations
 
 import pytest
-from auto import random_auto
-from checks import functions_of
 from hypothesis import event, given, settings
-from model_pages import page
-from programs import RANDOM
-from seeds import fresh
-from single_device import single_device
+from support.harness.seeds import fresh
+from support.programs.auto_functions import random_auto
+from support.programs.collectives import RANDOM
+from support.programs.model_pages import page
+from support.semantics.checks import functions_of
+from support.semantics.single_device import single_device
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.synthesis.propagation.graph import Graph, Relation
+from collir.synthesis.propagation.graph import Relation, TensorGraph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding.descent.descent import Descent
-from collir.synthesis.sharding.descent.parts import Dimension, Parts
+from collir.synthesis.sharding.descent.parts import Dimension, JoinedTensors
 from collir.synthesis.sharding.descent.states import States
 from collir.synthesis.sharding.descent.votes import Votes, add, votes_of
 from collir.synthesis.sharding.solver import least_sum
@@ -43,20 +43,20 @@ def _function(text: str) -> FuncOp:
     return function
 
 
-def _random(rng: random.Random) -> tuple[FuncOp, Graph]:
+def _random(rng: random.Random) -> tuple[FuncOp, TensorGraph]:
     """Return a random function without weights of axes, and its graph."""
     module = None
     while module is None:
         module = random_auto(rng, weights=0.0)
     (function,) = functions_of(module)
-    return function, Graph.build(function)
+    return function, TensorGraph.build(function)
 
 
 @cache
-def _model(name: str) -> tuple[FuncOp, Graph]:
+def _model(name: str) -> tuple[FuncOp, TensorGraph]:
     """Return the training step of an example, of a single device, and its graph."""
-    module, made = single_device(page(name)), list[tuple[FuncOp, Graph]]()
-    lay_out(module, lambda f, closed: made.append((f, Graph.build(f, closed))), callees=False)
+    module, made = single_device(page(name)), list[tuple[FuncOp, TensorGraph]]()
+    lay_out(module, lambda f, closed: made.append((f, TensorGraph.build(f, closed))), callees=False)
     (step,) = made
     return step
 
@@ -119,11 +119,11 @@ func @f(%a: f32[256, 784], %u: f32[784, 512], %v: f32[512, 512], %w: f32[512, 1]
 # --- folds ----------------------------------------------------------------------------------------
 
 
-def _descent(function: FuncOp, graph: Graph) -> Descent:
+def _descent(function: FuncOp, graph: TensorGraph) -> Descent:
     return Descent(graph, by_amounts(function, graph), list(graph.mesh.by_name))
 
 
-def _plan(function: FuncOp, graph: Graph) -> list[object]:
+def _plan(function: FuncOp, graph: TensorGraph) -> list[object]:
     """Return the layouts of all tensors, and the ways of all steps in the order of the program."""
     descent = _descent(function, graph)
     values, sharding = descent.run(), descent.sharding
@@ -132,7 +132,7 @@ def _plan(function: FuncOp, graph: Graph) -> list[object]:
     return [*(sharding.layout(values, tensor) for tensor in graph.tensors), *ways]
 
 
-def _check_order(rng: random.Random, function: FuncOp, graph: Graph) -> None:
+def _check_order(rng: random.Random, function: FuncOp, graph: TensorGraph) -> None:
     """Check that a plan does not depend on the order of the steps."""
     relations = rng.sample(graph.relations, len(graph.relations))
     assert _plan(function, replace(graph, relations=relations)) == _plan(function, graph)
@@ -160,7 +160,7 @@ func @f(%a: f32[64, 64]) -> (f32[64, 64], f32[64, 64]) on @m auto {
   %3 = exp %0
   return %2, %3
 }""")
-    graph = Graph.build(function)
+    graph = TensorGraph.build(function)
     plans = {
         str(_plan(function, replace(graph, relations=[*relations])))
         for relations in permutations(graph.relations)
@@ -176,16 +176,16 @@ def _pieces(rng: random.Random, count: int) -> list[list[int]]:
     return pieces
 
 
-def _joined(relations: Sequence[Relation], by_index: bool) -> Parts:
+def _joined(relations: Sequence[Relation], by_index: bool) -> JoinedTensors:
     """Return the parts of some steps."""
-    parts = Parts()
+    parts = JoinedTensors()
     for relation in relations:
         (parts.add_indices if by_index else parts.add)(relation)
     return parts
 
 
-def _merged(pieces: Sequence[Parts]) -> Parts:
-    merged = Parts()
+def _merged(pieces: Sequence[JoinedTensors]) -> JoinedTensors:
+    merged = JoinedTensors()
     for piece in pieces:
         merged.merge(piece)
     return merged
@@ -295,7 +295,7 @@ def test_mixed_states_cost_no_more_than_either(rng: random.Random) -> None:
     assert descent.cost(descent.mixed(mixed, other)) == descent.cost(mixed)
 
 
-def _checked(function: FuncOp, graph: Graph) -> tuple[float, float]:
+def _checked(function: FuncOp, graph: TensorGraph) -> tuple[float, float]:
     """Return the bytes that a plan sends, and the least by an exact search."""
     descent = _descent(function, graph)
     found = least_sum(descent.whole, 20.0)
@@ -325,7 +325,7 @@ func @f(%a: f32[8@z, 8, 8]) -> f32[8, 8, 8] on @m auto {
   %0 = relu %a
   return %0
 }""")
-    descent = _descent(function, graph := Graph.build(function))
+    descent = _descent(function, graph := TensorGraph.build(function))
     assert sent_bytes(graph, descent.sharding, descent.run()) == 0
 
 

@@ -11,13 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from auto import random_auto
-from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from model_operations import random_step, random_types, with_type
-from model_steps import INTEGERS
-from programs import RANDOM, FunctionBuilder, module_of, random_mesh
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.arguments import INTEGERS
+from support.programs.auto_functions import random_auto
+from support.programs.collectives import RANDOM, FunctionBuilder, module_of, random_mesh
+from support.programs.model_operations import random_step, random_types, with_type
+from support.semantics.checks import (
+    agree,
+    functions_of,
+    results_on_all_devices,
+    results_on_one_device,
+)
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
@@ -32,12 +37,12 @@ from collir.layout import DType, LayoutError, Mesh, check_type
 from collir.layout.nn_rows import NN
 from collir.layout.types import unsharded
 from collir.machine import Device
-from collir.synthesis.propagation.choice import Choice
-from collir.synthesis.propagation.graph import Graph, Relation, layout_of
+from collir.synthesis.propagation.choice import LayoutChoice
+from collir.synthesis.propagation.graph import Relation, TensorGraph, layout_of
 from collir.synthesis.propagation.moves import Moves
 from collir.synthesis.propagation.rewrite import rewrite
-from collir.synthesis.propagation.work import Work
-from collir.synthesis.sharding.ways import Way, Ways
+from collir.synthesis.propagation.work import DeviceWork
+from collir.synthesis.sharding.ways import StepWay, Ways
 
 MOST = 2000
 """The most elements of a value."""
@@ -93,29 +98,29 @@ def _whole(properties: Mapping[str, Attribute]) -> dict[str, Attribute]:
 
 def _written(
     rng: random.Random, module: ModuleOp, number: int | None = None
-) -> tuple[ModuleOp, dict[DistOp, Way], Graph]:
+) -> tuple[ModuleOp, dict[DistOp, StepWay], TensorGraph]:
     """Return a copy of the module of a function whose tensors lie somewhere, and whose steps run
     in some ways: the only step in the way of a number, if it is given."""
     copy = module.clone()
     (function,) = functions_of(copy)
-    graph = Graph.build(function)
+    graph = TensorGraph.build(function)
     ways = _ways_of(function, graph)
     layouts = [rng.choice(ways.layouts(tensor)) for tensor in graph.tensors]
-    chosen: dict[Relation, Way] = {}
+    chosen: dict[Relation, StepWay] = {}
     for relation in graph.relations:
         if relation.op is not None:
             listed = ways.of(relation)
             chosen[relation] = rng.choice(listed) if number is None else listed[number]
-    rewrite(function, graph, layouts, lambda step: [Choice(chosen[step].axes, 0.0, 0.0)])
+    rewrite(function, graph, layouts, lambda step: [LayoutChoice(chosen[step].axes, 0.0, 0.0)])
     del function.attributes[AUTO]
     verify(copy)
     return copy, {x.op: way for x, way in chosen.items() if x.op is not None}, graph
 
 
-def _ways_of(function: FuncOp, graph: Graph) -> Ways:
+def _ways_of(function: FuncOp, graph: TensorGraph) -> Ways:
     """Return the ways of the steps of a function, with those of expanded composites."""
     moves = Moves(graph.mesh, CostModel())
-    return Ways(graph.mesh, Work(function, graph.mesh), moves.seconds)
+    return Ways(graph.mesh, DeviceWork(function, graph.mesh), moves.seconds)
 
 
 def _is_right(module: ModuleOp, copy: ModuleOp) -> bool:
@@ -133,7 +138,7 @@ def _check(rng: random.Random, name: str, counts: Counter[str]) -> None:
     if made is None:
         return
     module, function = made
-    graph = Graph.build(function)
+    graph = TensorGraph.build(function)
     (step,) = [relation for relation in graph.relations if relation.op is not None]
     ways = _ways_of(function, graph).of(step)
     assert any(not any(way.axes.values()) for way in ways), "it may run whole"

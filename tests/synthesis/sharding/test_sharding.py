@@ -3,27 +3,27 @@
 import random
 
 import pytest
-from all_layouts import least_of_all
-from auto import random_auto
-from checks import functions_of
 from hypothesis import given, settings
-from model_pages import page
-from programs import RANDOM
-from single_device import single_device
+from support.programs.auto_functions import random_auto
+from support.programs.collectives import RANDOM
+from support.programs.model_pages import page
+from support.semantics.checks import functions_of
+from support.semantics.single_device import single_device
+from support.synthesis.all_layouts import least_of_all
 from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
-from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding import shard as exact
 from collir.synthesis.sharding.descent.descent import Descent
-from collir.synthesis.sharding.factors import Sum
+from collir.synthesis.sharding.factors import FactorSum
 from collir.synthesis.sharding.layouts import ShardOptions
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.shard import sharding_of
-from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.solver import VariableValues, least_sum
 
 MACHINE = """
 machine @box { device { compute f32 = 1 TFLOP/s; memory = 1 GB @ 1 TB/s }
@@ -61,7 +61,7 @@ FUNCTIONS = [
 @pytest.mark.parametrize("text", FUNCTIONS)
 def test_no_layouts_are_faster(text: str) -> None:
     (function,) = functions_of(collir.parse(f"{MACHINE} func @f{text}"))
-    graph = Graph.build(function)
+    graph = TensorGraph.build(function)
     found = least_sum(sharding_of(function, graph, CostModel()).sum)
     assert found.sum == found.bound == pytest.approx(least_of_all(function), rel=1e-9)
 
@@ -72,10 +72,10 @@ def test_random_functions_are_proven(rng: random.Random) -> None:
     module = random_auto(rng, computes=True)
     if module is None:
         return
-    found: list[tuple[Graph, Sharding]] = []
+    found: list[tuple[TensorGraph, Sharding]] = []
 
     def keep(function: FuncOp, closed: bool) -> None:
-        graph = Graph.build(function, closed)
+        graph = TensorGraph.build(function, closed)
         found.append((graph, sharding_of(function, graph, CostModel())))
 
     lay_out(module, keep)
@@ -89,9 +89,9 @@ def test_random_functions_are_proven(rng: random.Random) -> None:
 def test_a_search_that_ends_early_is_no_worse_than_descents(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def ended(whole: Sum, _seconds: float | None = None) -> Solution:
+    def ended(whole: FactorSum, _seconds: float | None = None) -> VariableValues:
         values = dict.fromkeys(range(len(whole.sizes)), 0)
-        return Solution(values, whole.value(values), 0.0, "time limit")
+        return VariableValues(values, whole.value(values), 0.0, "time limit")
 
     best = _seconds_of_step()
     monkeypatch.setattr(exact, "least_sum", ended)
@@ -103,7 +103,7 @@ def test_a_search_that_ends_early_is_no_worse_than_descents(
 class _NoDescent:
     """A descent that stays where it starts."""
 
-    def __init__(self, _graph: Graph, sharding: Sharding, _axes: list[str]):
+    def __init__(self, _graph: TensorGraph, sharding: Sharding, _axes: list[str]):
         self.count = len(sharding.sum.sizes)
 
     def run(self) -> dict[int, int]:

@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 from hypothesis import given
-from programs import RANDOM
+from support.programs.collectives import RANDOM
 
 from collir.search import optimise
 from collir.synthesis.sharding.elimination import eliminate
-from collir.synthesis.sharding.factors import Costs, Fan, Sum, Table, merged
+from collir.synthesis.sharding.factors import Costs, FactorSum, FactorTable, Fan, merged
 from collir.synthesis.sharding.messages import Messages
-from collir.synthesis.sharding.rounds import Rounds
+from collir.synthesis.sharding.rounds import SumRounds
 from collir.synthesis.sharding.solver import Least, least_sum
 
 
@@ -24,12 +24,12 @@ def _costs(rng: random.Random, *shape: int) -> Costs:
     )
 
 
-def _sum(rng: random.Random) -> Sum:
+def _sum(rng: random.Random) -> FactorSum:
     sizes = [rng.randint(1, 4) for _ in range(rng.randint(2, 7))]
-    tables: list[Table] = []
+    tables: list[FactorTable] = []
     for _ in range(rng.randint(0, 8)):
         scope = tuple(rng.sample(range(len(sizes)), rng.randint(1, min(3, len(sizes)))))
-        tables.append(Table(scope, _costs(rng, *(sizes[v] for v in scope))))
+        tables.append(FactorTable(scope, _costs(rng, *(sizes[v] for v in scope))))
     fans: list[Fan] = []
     for _ in range(rng.randint(0, 3)):
         own, *users = rng.sample(range(len(sizes)), rng.randint(2, min(6, len(sizes))))
@@ -37,10 +37,10 @@ def _sum(rng: random.Random) -> Sum:
         layouts = rng.randint(1, 4)
         needs = tuple(np.array([rng.randrange(layouts) for _ in range(sizes[u])]) for u in users)
         fans.append(Fan(own, tuple(users), needs, _costs(rng, sizes[own], layouts)))
-    return Sum(sizes, tables, fans)
+    return FactorSum(sizes, tables, fans)
 
 
-def _plain(whole: Sum, values: tuple[int, ...]) -> float:
+def _plain(whole: FactorSum, values: tuple[int, ...]) -> float:
     """Return a sum as its definition says."""
     total = sum(float(t.costs[tuple(values[v] for v in t.scope)]) for t in whole.tables)
     for fan in whole.fans:
@@ -49,7 +49,7 @@ def _plain(whole: Sum, values: tuple[int, ...]) -> float:
     return total
 
 
-def _all(whole: Sum) -> dict[tuple[int, ...], float]:
+def _all(whole: FactorSum) -> dict[tuple[int, ...], float]:
     return {x: _plain(whole, x) for x in itertools.product(*map(range, whole.sizes))}
 
 
@@ -70,7 +70,7 @@ def test_values_and_tables_say_the_same(rng: random.Random) -> None:
     whole = _sum(rng)
     dense = whole.with_tables(10**9)
     assert not dense.fans
-    together = Sum(whole.sizes, merged(dense.tables), [])
+    together = FactorSum(whole.sizes, merged(dense.tables), [])
     for values, total in _all(whole).items():
         named = dict(enumerate(values))
         assert whole.value(named) == pytest.approx(total)
@@ -132,7 +132,7 @@ def test_elimination_beside_a_solution_finds_none_that_is_worse(rng: random.Rand
 def test_the_search_ends_with_the_least_sum_where_rounds_leave_a_gap(rng: random.Random) -> None:
     whole = _sum(rng)
     kept = tuple(np.arange(size) for size in whole.sizes)
-    rounds = Rounds(whole, kept)
+    rounds = SumRounds(whole, kept)
     rounds.bound, rounds.floor = -1.0, 0.0  # as if they had found nothing out
     rounds.above = {v: np.zeros(size) for v, size in enumerate(whole.sizes) if size > 1}
     rounds.least = float("inf")

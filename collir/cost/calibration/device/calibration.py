@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from collir.cost.calibration.device.fit import Sample, fit, samples_of
+from collir.cost.calibration.device.fit import KernelSample, fit, samples_of
 from collir.cost.calibration.device.times import DeviceTimes
 from collir.cost.calibration.values import CalibrationError
 from collir.machine import Device
@@ -42,8 +42,8 @@ class DeviceCalibration:
 
     device: Device
     numbers: tuple[DeviceNumber, ...]
-    fitted: tuple[Sample, ...]
-    held_back: tuple[Sample, ...]
+    fitted: tuple[KernelSample, ...]
+    held_back: tuple[KernelSample, ...]
 
     def __repr__(self) -> str:
         return (
@@ -51,7 +51,7 @@ class DeviceCalibration:
             f"{len(self.held_back)} held back>"
         )
 
-    def errors(self, samples: Sequence[Sample]) -> list[float]:
+    def errors(self, samples: Sequence[KernelSample]) -> list[float]:
         """Return the relative errors of predictions."""
         return [sample.predicted(self.device) / sample.seconds - 1 for sample in samples]
 
@@ -95,16 +95,16 @@ def _held_back(count: int, part: float) -> set[int]:
     return {math.floor((n + 0.5) * count / number) for n in range(number)}
 
 
-def _drawn(samples: Sequence[Sample], rng: random.Random) -> Sequence[Sample]:
+def _drawn(samples: Sequence[KernelSample], rng: random.Random) -> Sequence[KernelSample]:
     """Return as many samples, drawn with repetitions."""
     if samples[0].probe.kind in _KEPT:
         return samples
     return rng.choices(samples, k=len(samples))
 
 
-def _groups(samples: Sequence[Sample]) -> list[list[Sample]]:
+def _groups(samples: Sequence[KernelSample]) -> list[list[KernelSample]]:
     """Return the samples of each kind, operation and dtype, which have to be drawn together."""
-    groups: dict[tuple[str, str, str], list[Sample]] = {}
+    groups: dict[tuple[str, str, str], list[KernelSample]] = {}
     for sample in samples:
         key = sample.probe.kind, sample.probe.word, sample.probe.dtype
         groups.setdefault(key, []).append(sample)

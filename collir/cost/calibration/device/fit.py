@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collir.cost.calibration.device.probes import Probe, page
-from collir.cost.calibration.device.times import Timing
+from collir.cost.calibration.device.times import ProbeTiming
 from collir.cost.calibration.fit import Vector, scipy_function
 from collir.cost.calibration.values import CalibrationError
 from collir.cost.programs.local_steps import SLICE, LocalStep, local_times
@@ -31,10 +31,10 @@ bytes."""
 
 
 @dataclass(frozen=True)
-class Sample:
+class KernelSample:
     """A timing, with the kernels that the probe runs and how often it runs each."""
 
-    timing: Timing
+    timing: ProbeTiming
     steps: tuple[tuple[int, LocalStep], ...]
 
     @property
@@ -58,7 +58,7 @@ class Sample:
         return math.log(max(self.predicted(device), 1e-12) / self.seconds)
 
 
-def samples_of(timings: Sequence[Timing]) -> list[Sample]:
+def samples_of(timings: Sequence[ProbeTiming]) -> list[KernelSample]:
     """Return timings with the kernels of their probes.
 
     Raises:
@@ -72,12 +72,12 @@ def samples_of(timings: Sequence[Timing]) -> list[Sample]:
     module = read(page([timing.probe for timing in timings], device), "probes")
     simulations = simulate(module)
     return [
-        Sample(timing, tuple(_steps(simulation.program, 1)))
+        KernelSample(timing, tuple(_steps(simulation.program, 1)))
         for timing, simulation in zip(timings, simulations, strict=True)
     ]
 
 
-def _dtypes(timings: Iterable[Timing]) -> list[str]:
+def _dtypes(timings: Iterable[ProbeTiming]) -> list[str]:
     return list(dict.fromkeys(timing.probe.dtype for timing in timings))
 
 
@@ -90,12 +90,12 @@ def _steps(program: Sequence[SimulatedStep], times: int) -> Iterator[tuple[int, 
             yield times, step.does
 
 
-def loss(samples: Iterable[Sample], device: Device) -> float:
+def loss(samples: Iterable[KernelSample], device: Device) -> float:
     """Return the sum of the absolute residuals."""
     return math.fsum(abs(sample.error(device)) for sample in samples)
 
 
-def fit(samples: Sequence[Sample], cores: int = 1, like: Device | None = None) -> Device:
+def fit(samples: Sequence[KernelSample], cores: int = 1, like: Device | None = None) -> Device:
     """Return the device that explains times best.
 
     Products are computed in tiles or packed, whichever explains them better.
@@ -135,7 +135,7 @@ def fit(samples: Sequence[Sample], cores: int = 1, like: Device | None = None) -
     return min(packed, tiled, key=lambda device: loss(products, device))
 
 
-def _fit_slices(samples: Sequence[Sample], device: Device) -> Device:
+def _fit_slices(samples: Sequence[KernelSample], device: Device) -> Device:
     """Return the device with the time of an element of the slices that loops copy, if they do."""
     elements = device.execution.elements
     for dtype in dict.fromkeys(sample.probe.dtype for sample in samples):
@@ -149,7 +149,7 @@ def _fit_slices(samples: Sequence[Sample], device: Device) -> Device:
     return _with(device, elements=elements)
 
 
-def _part_time(sample: Sample, name: str, device: Device) -> float:
+def _part_time(sample: KernelSample, name: str, device: Device) -> float:
     """Return the seconds of an element of one part of a sample that explain its time."""
     own = [(n, s) for n, s in sample.steps if s.elements and s.elements[0][0] == name]
     count = math.fsum(n * s.elements[0][2] for n, s in own)
@@ -168,7 +168,9 @@ def _with(device: Device, **changes: object) -> Device:
     return replace(device, execution=replace(device.execution, **changes))  # pyright: ignore
 
 
-def _fit_calls(calls: Sequence[Sample], maps: Sequence[Sample], device: Device) -> Device:
+def _fit_calls(
+    calls: Sequence[KernelSample], maps: Sequence[KernelSample], device: Device
+) -> Device:
     """Return the device with the times of a call, of an array, and of a launch: that of a kernel
     with little to do."""
     slope, start = _slope([(s.probe.sizes[0], s.seconds) for s in calls])
@@ -195,7 +197,7 @@ def _slope(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return slope, y0 - slope * x0
 
 
-def _fit_streams(samples: Sequence[Sample], device: Device) -> Device:
+def _fit_streams(samples: Sequence[KernelSample], device: Device) -> Device:
     """Return the device with the bandwidth of kernels by the bytes that they move."""
     rates: dict[float, list[float]] = {}
     for sample in samples:
@@ -211,7 +213,7 @@ def _geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def _fit_elements(samples: Sequence[Sample], device: Device) -> Device:
+def _fit_elements(samples: Sequence[KernelSample], device: Device) -> Device:
     """Return the device with the times of the elements of operations, where these are more than
     those of the bytes."""
     times: list[tuple[str, str, float]] = []
@@ -225,7 +227,7 @@ def _fit_elements(samples: Sequence[Sample], device: Device) -> Device:
 
 
 def _best_time(
-    samples: Sequence[Sample], name: tuple[str, str], choices: Sequence[float], device: Device
+    samples: Sequence[KernelSample], name: tuple[str, str], choices: Sequence[float], device: Device
 ) -> float:
     """Return the time of an element, of some, that explains samples best."""
     known = device.execution.elements
@@ -235,15 +237,15 @@ def _best_time(
 
 
 def _by(
-    samples: Sequence[Sample], key: Callable[[Sample], tuple[str, str]]
-) -> dict[tuple[str, str], list[Sample]]:
-    groups: dict[tuple[str, str], list[Sample]] = {}
+    samples: Sequence[KernelSample], key: Callable[[KernelSample], tuple[str, str]]
+) -> dict[tuple[str, str], list[KernelSample]]:
+    groups: dict[tuple[str, str], list[KernelSample]] = {}
     for sample in samples:
         groups.setdefault(key(sample), []).append(sample)
     return groups
 
 
-def _element_time(sample: Sample, operation: str, device: Device) -> float:
+def _element_time(sample: KernelSample, operation: str, device: Device) -> float:
     """Return the seconds of an element that explain a sample by its operation alone."""
     own = [(n, s) for n, s in sample.steps if any(name == operation for name, *_ in s.elements)]
     count = math.fsum(n * x for n, s in own for name, _, x in s.elements if name == operation)
@@ -254,7 +256,7 @@ def _element_time(sample: Sample, operation: str, device: Device) -> float:
 
 
 def _fit_tiles(
-    samples: Sequence[Sample], device: Device, cores: int, tiles: Efficiency | None
+    samples: Sequence[KernelSample], device: Device, cores: int, tiles: Efficiency | None
 ) -> Device:
     """Return the device with its compute rates, and its tiles if they are not known."""
     known = tiles and [(tiles.tile, tiles.units, tiles.depth)]
@@ -281,7 +283,7 @@ def _fit_tiles(
     return best[1]
 
 
-def _with_rate(samples: Sequence[Sample], dtype: str, device: Device) -> tuple[Device, float]:
+def _with_rate(samples: Sequence[KernelSample], dtype: str, device: Device) -> tuple[Device, float]:
     """Return the device with the compute rate of a dtype that explains products best, and their
     loss."""
     unit = replace(device, compute=((dtype, 1.0),))
@@ -301,7 +303,7 @@ def _with_rate(samples: Sequence[Sample], dtype: str, device: Device) -> tuple[D
     return replace(device, compute=(*device.compute, (dtype, rate))), total(rate)
 
 
-def _product_parts(sample: Sample, device: Device) -> tuple[float, list[tuple[float, float]]]:
+def _product_parts(sample: KernelSample, device: Device) -> tuple[float, list[tuple[float, float]]]:
     """Return the seconds of a sample that do not depend on the compute rate, and the operations
     and the seconds of the bytes of each product."""
     fixed, own = 0.0, list[tuple[float, float]]()
@@ -315,7 +317,7 @@ def _product_parts(sample: Sample, device: Device) -> tuple[float, list[tuple[fl
     return fixed, own
 
 
-def _fit_packing(samples: Sequence[Sample], device: Device) -> Device:
+def _fit_packing(samples: Sequence[KernelSample], device: Device) -> Device:
     """Return the device with compute rates, the start and the packing of products, and the times of
     transposes and slices, by least squares of all together."""
     dtypes = list(dict.fromkeys(sample.probe.dtype for sample in samples))
@@ -344,7 +346,7 @@ def _fit_packing(samples: Sequence[Sample], device: Device) -> Device:
     return replace(changed, compute=tuple((dtype, 1 / times["", dtype]) for dtype in dtypes))
 
 
-def _packing_parts(sample: Sample, device: Device) -> tuple[float, ...]:
+def _packing_parts(sample: KernelSample, device: Device) -> tuple[float, ...]:
     """Return the seconds of a sample that are known, the number of its products, their operations
     and bytes, and the elements of transposes and of slices."""
     fixed = 0.0
@@ -365,7 +367,7 @@ def _packing_parts(sample: Sample, device: Device) -> tuple[float, ...]:
     return (fixed, *amounts.values())
 
 
-def _fit_copies(samples: Sequence[Sample], device: Device) -> Device:
+def _fit_copies(samples: Sequence[KernelSample], device: Device) -> Device:
     """Return the device with the time of transposes, which products of operands in another order
     make if that explains their times better."""
     elements = device.execution.elements
@@ -382,7 +384,7 @@ def _fit_copies(samples: Sequence[Sample], device: Device) -> Device:
     return made if loss(attention, made) < loss(attention, plain) else plain
 
 
-def _copy_time(sample: Sample, device: Device) -> float:
+def _copy_time(sample: KernelSample, device: Device) -> float:
     """Return the seconds of an element of the transposes that explain a sample; 0 if it has
     none."""
     count = math.fsum(

@@ -22,7 +22,7 @@ DTYPES = ("f32", "f64", "bf16", "f16")
 
 
 @dataclass(frozen=True)
-class Program:
+class ProbeProgram:
     """A function of ``.coll``: the types of its arguments by name, its results, and its body."""
 
     arguments: Sequence[tuple[str, str]]
@@ -59,7 +59,7 @@ class Probe:
         return f"{self.kind}{word} {self.dtype} {'x'.join(map(str, self.sizes))}"
 
     @property
-    def program(self) -> Program:
+    def program(self) -> ProbeProgram:
         """Return the function that is timed."""
         return KINDS[self.kind].program(self)
 
@@ -102,17 +102,17 @@ def _loop(
     )
 
 
-def _map(probe: Probe) -> Program:
+def _map(probe: Probe) -> ProbeProgram:
     """Return a loop of one elementwise operation."""
     (size,) = probe.sizes
     x = _tensor(probe, size)
     if _row(probe.word).operands == 1:
-        return Program([("x", x)], [x], _loop("x", (), [f"%new = {probe.word} %x"]))
+        return ProbeProgram([("x", x)], [x], _loop("x", (), [f"%new = {probe.word} %x"]))
     body = _loop("x", ("y",), [f"%new = {probe.word} %x, %y"])
-    return Program([("x", x), ("y", x)], [x], body)
+    return ProbeProgram([("x", x), ("y", x)], [x], body)
 
 
-def _along(probe: Probe) -> Program:
+def _along(probe: Probe) -> ProbeProgram:
     """Return a loop of an operation along the rows of a matrix, or of a reduction of them."""
     rows, columns = probe.sizes
     x, column, row = (_tensor(probe, *n) for n in ((rows, columns), (rows, 1), (columns,)))
@@ -120,11 +120,11 @@ def _along(probe: Probe) -> Program:
     dims = f"{probe.word} %{{}}{{}} dims [1]"
     if KEEPDIMS in kind.parameters:
         lines = ["%0 = add %x, %s", f"%new = {dims.format('0', '')} keepdims"]
-        return Program([("s", column), ("x", x)], [column], _loop("s", ("x",), lines))
+        return ProbeProgram([("s", column), ("x", x)], [column], _loop("s", ("x",), lines))
     weights = [f"w{n}" for n in range((kind.operands or 1) - 1)]
     eps = " eps 1e-5" if EPS in kind.parameters else ""
     line = f"%new = {dims.format('x', ''.join(f', %{w}' for w in weights))}{eps}"
-    return Program([("x", x), *((w, row) for w in weights)], [x], _loop("x", weights, [line]))
+    return ProbeProgram([("x", x), *((w, row) for w in weights)], [x], _loop("x", weights, [line]))
 
 
 _FORMS = {
@@ -136,7 +136,7 @@ _FORMS = {
 the sizes of what a loop carries, and those of the matrices that it is multiplied by in turn."""
 
 
-def _product(probe: Probe) -> Program:
+def _product(probe: Probe) -> ProbeProgram:
     """Return a loop of two products of matrices, there and back."""
     count, *sizes = probe.sizes
     size_of = dict(zip("mnk", sizes, strict=True))
@@ -152,10 +152,10 @@ def _product(probe: Probe) -> Program:
         for n, (x, y) in enumerate((("x", "0"), ("0", "new")))
     ]
     arguments = [("x", shape(carried)), *((f"w{n}", shape(w)) for n, w in enumerate(weights))]
-    return Program(arguments, [shape(carried)], _loop("x", ("w0", "w1"), lines))
+    return ProbeProgram(arguments, [shape(carried)], _loop("x", ("w0", "w1"), lines))
 
 
-def _attention(probe: Probe) -> Program:
+def _attention(probe: Probe) -> ProbeProgram:
     """Return a loop of the two products of attention, whose operands are not in the order of
     products."""
     batch, positions, heads, width = probe.sizes
@@ -164,49 +164,49 @@ def _attention(probe: Probe) -> Program:
         '%0 = einsum "b i a d, b j a d -> b a i j" %x, %k',
         '%new = einsum "b a i j, b j a d -> b i a d" %0, %k',
     ]
-    return Program([("x", x), ("k", x)], [x], _loop("x", ("k",), lines))
+    return ProbeProgram([("x", x), ("k", x)], [x], _loop("x", ("k",), lines))
 
 
-def _sliced(probe: Probe) -> Program:
+def _sliced(probe: Probe) -> ProbeProgram:
     """Return a loop of products with matrices that are stacked."""
     rows, width = probe.sizes
     x, w = _tensor(probe, rows, width), _tensor(probe, REPEATED, width, width)
     lines = ['%new = einsum "a b, b c -> a c" %x, %w']
-    return Program([("x", x), ("w", w)], [x], _loop("x", (), lines, ["w"]))
+    return ProbeProgram([("x", x), ("w", w)], [x], _loop("x", (), lines, ["w"]))
 
 
-def _transpose(probe: Probe) -> Program:
+def _transpose(probe: Probe) -> ProbeProgram:
     """Return a loop of transposes."""
     (size,) = probe.sizes
     x = _tensor(probe, size, size)
-    return Program([("x", x)], [x], _loop("x", (), ["%new = transpose %x order [1, 0]"]))
+    return ProbeProgram([("x", x)], [x], _loop("x", (), ["%new = transpose %x order [1, 0]"]))
 
 
-def _call(probe: Probe) -> Program:
+def _call(probe: Probe) -> ProbeProgram:
     """Return a function of some small arrays, each with a kernel."""
     (arrays,) = probe.sizes
     x = _tensor(probe, 8)
     steps = "".join(f"  %r{n} = neg %x{n}\n" for n in range(arrays))
     results = ", ".join(f"%r{n}" for n in range(arrays))
-    return Program(
+    return ProbeProgram(
         [(f"x{n}", x) for n in range(arrays)], [x] * arrays, f"{steps}  return {results}\n"
     )
 
 
-def _launch(probe: Probe) -> Program:
+def _launch(probe: Probe) -> ProbeProgram:
     """Return a row of small products."""
     (kernels,) = probe.sizes
     x = _tensor(probe, 8, 8)
     names = ["x", *(f"p{n}" for n in range(kernels))]
     lines = [f'  %{y} = einsum "a b, b c -> a c" %{x}, %w\n' for x, y in pairwise(names)]
-    return Program([("x", x), ("w", x)], [x], f"{''.join(lines)}  return %{names[-1]}\n")
+    return ProbeProgram([("x", x), ("w", x)], [x], f"{''.join(lines)}  return %{names[-1]}\n")
 
 
-def _stream(probe: Probe) -> Program:
+def _stream(probe: Probe) -> ProbeProgram:
     """Return one addition of large arrays, whose result is in memory of its own."""
     (size,) = probe.sizes
     x = _tensor(probe, size)
-    return Program([("x", x), ("y", x)], [x], "  %r = add %x, %y\n  return %r\n")
+    return ProbeProgram([("x", x), ("y", x)], [x], "  %r = add %x, %y\n  return %r\n")
 
 
 def _row(name: str) -> StepKind:
@@ -234,24 +234,24 @@ def _alongs() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProbeKind:
     """A kind of probes: the names of its sizes, its program, and the words that it knows."""
 
     sizes: tuple[str, ...]
-    program: Callable[[Probe], Program]
+    program: Callable[[Probe], ProbeProgram]
     words: Callable[[], tuple[str, ...]] = _nothing
 
 
 KINDS = {
-    "call": Kind(("arrays",), _call),
-    "launch": Kind(("kernels",), _launch),
-    "stream": Kind(("elements",), _stream),
-    "map": Kind(("elements",), _map, _maps),
-    "along": Kind(("rows", "columns"), _along, _alongs),
-    "transpose": Kind(("size",), _transpose),
-    "product": Kind(("count", "rows", "columns", "length"), _product, lambda: tuple(_FORMS)),
-    "attention": Kind(("batch", "positions", "heads", "width"), _attention),
-    "sliced": Kind(("rows", "width"), _sliced),
+    "call": ProbeKind(("arrays",), _call),
+    "launch": ProbeKind(("kernels",), _launch),
+    "stream": ProbeKind(("elements",), _stream),
+    "map": ProbeKind(("elements",), _map, _maps),
+    "along": ProbeKind(("rows", "columns"), _along, _alongs),
+    "transpose": ProbeKind(("size",), _transpose),
+    "product": ProbeKind(("count", "rows", "columns", "length"), _product, lambda: tuple(_FORMS)),
+    "attention": ProbeKind(("batch", "positions", "heads", "width"), _attention),
+    "sliced": ProbeKind(("rows", "width"), _sliced),
 }
 """The kinds of probes."""
 

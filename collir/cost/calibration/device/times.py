@@ -13,7 +13,7 @@ _WORDS = ("library", "device", "cores", "memory")
 
 
 @dataclass(frozen=True)
-class Timing:
+class ProbeTiming:
     """A probe, and the seconds that a run took; ``line`` is its line in a file."""
 
     probe: Probe
@@ -36,7 +36,7 @@ class DeviceTimes:
     device: str
     cores: int
     memory: float
-    timings: tuple[Timing, ...]
+    timings: tuple[ProbeTiming, ...]
 
     @property
     def text(self) -> str:
@@ -61,7 +61,7 @@ def parse_times(text: str, file: str) -> DeviceTimes:
         CalibrationError: a line is not one of such a file, or a word about the device is missing.
     """
     words: dict[str, str] = {}
-    timings: list[Timing] = []
+    timings: list[ProbeTiming] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -91,8 +91,8 @@ def _positive(number: float) -> float:
     return number
 
 
-def _timing(line: str, number: int) -> Timing:
+def _timing(line: str, number: int) -> ProbeTiming:
     words = line.split()
     if len(words) != 4:
         raise ValueError("a line has a program, a type, sizes and seconds: `map:exp f32 240 1e-6`")
-    return Timing(Probe.named(*words[:3]), _positive(float(words[3])), number)
+    return ProbeTiming(Probe.named(*words[:3]), _positive(float(words[3])), number)

@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from typing import Any
 
-from collir.importing.models.graph import Graph, Node, Shaped
+from collir.importing.models.graph import ModelGraph, ModelNode, Shaped
 from collir.importing.models.jax_rows.table import jax_row
-from collir.importing.models.lines import Lines, Value, wrapped
+from collir.importing.models.lines import Lines, LineValue, wrapped
 from collir.importing.models.program import argument_name, write_nodes
 from collir.importing.models.rows.table import NotHere, Number, value_of
 
-Operand = Value | Number
+Operand = LineValue | Number
 
 
-def _values(e: Lines, given: Sequence[Operand], inputs: Sequence[Any]) -> list[Value]:
+def _values(e: Lines, given: Sequence[Operand], inputs: Sequence[Any]) -> list[LineValue]:
     """Return operands of a body as values that are written whole."""
     return [e.whole(value_of(e, x, own.value.dtype)) for x, own in zip(given, inputs, strict=True)]
 
 
 @jax_row("scan")
 def _scan(
-    e: Lines, node: Node, *given: Operand, body: Graph, length: int, num_consts: int,
+    e: Lines, node: ModelNode, *given: Operand, body: ModelGraph, length: int, num_consts: int,
     num_carry: int, reverse: bool = False, **_: object,
-) -> tuple[Value, ...] | Value:  # fmt: skip
+) -> tuple[LineValue, ...] | LineValue:  # fmt: skip
     """A loop; what it stacks are results behind the carries."""
     values = _values(e, given, [
         type(x)(x.name, Shaped((length, *x.value.shape), x.value.dtype), x.of)
@@ -41,7 +41,7 @@ def _scan(
             made, name, whole = f"{layer}{x.name.removeprefix(record)}", layer, record
         else:
             made = name = inner.name(argument_name(x.name.rpartition(".")[2]))
-        inside[own.name] = Value.of(made, own.value)
+        inside[own.name] = LineValue.of(made, own.value)
         if (clause := f"%{name} = %{whole}") not in clauses[kind]:
             clauses[kind].append(clause)
     write_nodes(inner, body.nodes, inside, {}, {})
@@ -58,24 +58,24 @@ def _scan(
     e.lines += inner.lines
     e.raw("}")
     made = [
-        Value.of(name, Shaped(x.shape if n < num_carry else (length, *x.shape), x.dtype))
+        LineValue.of(name, Shaped(x.shape if n < num_carry else (length, *x.shape), x.dtype))
         for n, (name, x) in enumerate(zip(names, yielded, strict=True))
     ]
     return tuple(made) if len(made) > 1 else made[0]
 
 
-def _again(body: Graph, consts: int) -> Graph | None:
+def _again(body: ModelGraph, consts: int) -> ModelGraph | None:
     """Return the body of a loop whose whole body is computed again; None if it is not.
 
     Constants of the loop may go in too, in any order.
     """
-    nodes = [x for x in body.nodes if isinstance(x, Node) and x.op != "getitem"]
+    nodes = [x for x in body.nodes if isinstance(x, ModelNode) and x.op != "getitem"]
     if len(nodes) != 1 or nodes[0].op not in _AGAIN:
         return None
     [node] = nodes
-    inner: Graph = node.kwargs["body"]
+    inner: ModelGraph = node.kwargs["body"]
     parts: dict[str, int] = {
-        x.name: x.args[1] for x in body.nodes if isinstance(x, Node) and x.op == "getitem"
+        x.name: x.args[1] for x in body.nodes if isinstance(x, ModelNode) and x.op == "getitem"
     }
     results: list[str] = [
         inner.outputs[parts.get(name, 0)]
@@ -85,8 +85,8 @@ def _again(body: Graph, consts: int) -> Graph | None:
     if len(results) != len(body.outputs) or not all(hasattr(x, "name") for x in node.args):
         return None
     names = {own.name: given.name for own, given in zip(inner.inputs, node.args, strict=True)}
-    nodes = [x.replaced(names) for x in inner.nodes if isinstance(x, Node)]
-    return Graph(body.inputs, [*nodes], [names.get(x, x) for x in results])
+    nodes = [x.replaced(names) for x in inner.nodes if isinstance(x, ModelNode)]
+    return ModelGraph(body.inputs, [*nodes], [names.get(x, x) for x in results])
 
 
 _AGAIN = ("jax.checkpoint", "jax.remat", "jax.remat2")
@@ -94,8 +94,8 @@ _AGAIN = ("jax.checkpoint", "jax.remat", "jax.remat2")
 
 @jax_row("checkpoint", "remat", "remat2")
 def _checkpoint(
-    e: Lines, node: Node, *given: Operand, body: Graph, policy: object = None, **_: object
-) -> tuple[Value, ...] | Value:
+    e: Lines, node: ModelNode, *given: Operand, body: ModelGraph, policy: object = None, **_: object
+) -> tuple[LineValue, ...] | LineValue:
     """A call of a function whose inside is computed again for its gradient."""
     values = _values(e, given, body.inputs)
     text, results = _function(e, body)
@@ -107,10 +107,10 @@ def _checkpoint(
         return e.step(call, x.shape, x.dtype)
     made = [e.name("kept") for _ in results]
     e.raw(f"{', '.join(f'%{n}' for n in made)} = {call}")
-    return tuple(Value.of(n, x) for n, x in zip(made, results, strict=True))
+    return tuple(LineValue.of(n, x) for n, x in zip(made, results, strict=True))
 
 
-def _function(e: Lines, body: Graph) -> tuple[str, list[Shaped]]:
+def _function(e: Lines, body: ModelGraph) -> tuple[str, list[Shaped]]:
     """Return a body as a generic function without its name, and the types of its results."""
     inner = Lines(set(), e.called)
     inner.is_generic = True
@@ -118,7 +118,7 @@ def _function(e: Lines, body: Graph) -> tuple[str, list[Shaped]]:
     operands: list[str] = []
     for number, x in enumerate(body.inputs):
         name = inner.name(f"x_{number}")
-        inside[x.name] = Value.of(name, x.value)
+        inside[x.name] = LineValue.of(name, x.value)
         operands.append(f"%{name}: {x.value.dtype}[...]")
     write_nodes(inner, body.nodes, inside, {}, {})
     results = [inner.whole(inside[name]) for name in body.outputs]
@@ -130,5 +130,5 @@ def _function(e: Lines, body: Graph) -> tuple[str, list[Shaped]]:
 
 
 @jax_row("while")
-def _while(e: Lines, node: Node, *_: object, **__: object) -> Value:
+def _while(e: Lines, node: ModelNode, *_: object, **__: object) -> LineValue:
     raise NotHere("whose number of iterations depends on data")

@@ -4,81 +4,85 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from collir.importing.models.graph import Node
+from collir.importing.models.graph import ModelNode
 from collir.importing.models.jax_rows.maps import Operand, as_torch
 from collir.importing.models.jax_rows.table import jax_row
-from collir.importing.models.lines import GIVEN, SIZES, Lines, Value, type_text
+from collir.importing.models.lines import GIVEN, SIZES, Lines, LineValue, type_text
 from collir.importing.models.rows.selections import take
 from collir.importing.models.rows.table import NotHere, dtype_of, shape_of, value_of
 
 
 @jax_row("reshape", "squeeze", "expand_dims")
-def _view(e: Lines, node: Node, x: Value, **_: object) -> Value:
+def _view(e: Lines, node: ModelNode, x: LineValue, **_: object) -> LineValue:
     return e.view(x, shape_of(node))
 
 
 @jax_row("broadcast_in_dim")
 def _broadcast(
-    e: Lines, node: Node, x: Operand, *, broadcast_dimensions: Sequence[int], **_: object
-) -> Value:
+    e: Lines, node: ModelNode, x: Operand, *, broadcast_dimensions: Sequence[int], **_: object
+) -> LineValue:
     shape, x = shape_of(node), value_of(e, x, dtype_of(node))
     places = dict(zip(broadcast_dimensions, x.shape, strict=True))
     return e.expand(e.view(x, [places.get(d, 1) for d in range(len(shape))]), shape)
 
 
 @jax_row("transpose")
-def _transpose(e: Lines, node: Node, x: Value, *, permutation: Sequence[int]) -> Value:
+def _transpose(e: Lines, node: ModelNode, x: LineValue, *, permutation: Sequence[int]) -> LineValue:
     return e.transpose(x, permutation)
 
 
 @jax_row("tile")
-def _tile(e: Lines, node: Node, x: Value, *, reps: Sequence[int], **_: object) -> Value:
+def _tile(
+    e: Lines, node: ModelNode, x: LineValue, *, reps: Sequence[int], **_: object
+) -> LineValue:
     made = as_torch("repeat")(e, node, x, list(reps))
-    assert isinstance(made, Value)
+    assert isinstance(made, LineValue)
     return made
 
 
 @jax_row("rev")
-def _rev(e: Lines, node: Node, x: Value, *, dimensions: Sequence[int]) -> Value:
+def _rev(e: Lines, node: ModelNode, x: LineValue, *, dimensions: Sequence[int]) -> LineValue:
     made = as_torch("flip")(e, node, x, list(dimensions))
-    assert isinstance(made, Value)
+    assert isinstance(made, LineValue)
     return made
 
 
 @jax_row("slice")
 def _slice(
-    e: Lines, node: Node, x: Value, *, start_indices: Sequence[int],
+    e: Lines, node: ModelNode, x: LineValue, *, start_indices: Sequence[int],
     strides: Sequence[int] | None = None, **_: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     for dim, (start, size) in enumerate(zip(start_indices, shape_of(node), strict=True)):
         x = e.strided(x, dim, start, strides[dim] if strides else 1, size)
     return x
 
 
 @jax_row("concatenate")
-def _concatenate(e: Lines, node: Node, *parts: Value, dimension: int) -> Value:
+def _concatenate(e: Lines, node: ModelNode, *parts: LineValue, dimension: int) -> LineValue:
     return e.concat([x for x in parts if math.prod(x.shape)], dimension)
 
 
 @jax_row("stack")
-def _stack(e: Lines, node: Node, *parts: Operand, axis: int = 0, **_: object) -> Value:
+def _stack(e: Lines, node: ModelNode, *parts: Operand, axis: int = 0, **_: object) -> LineValue:
     shape, dtype = shape_of(node), dtype_of(node)
     one = (*shape[:axis], 1, *shape[axis + 1 :])
     return e.concat([e.view(value_of(e, x, dtype), one) for x in parts], axis)
 
 
 @jax_row("split")
-def _split(e: Lines, node: Node, x: Value, *, sizes: Sequence[int], axis: int) -> tuple[Value, ...]:
+def _split(
+    e: Lines, node: ModelNode, x: LineValue, *, sizes: Sequence[int], axis: int
+) -> tuple[LineValue, ...]:
     starts = [sum(sizes[:n]) for n in range(len(sizes))]
     return tuple(e.cut(x, axis, at, size) for at, size in zip(starts, sizes, strict=True))
 
 
 @jax_row("pad")
 def _pad(
-    e: Lines, node: Node, x: Value, value: Operand, *,
+    e: Lines, node: ModelNode, x: LineValue, value: Operand, *,
     padding_config: Sequence[tuple[int, int, int]],
-) -> Value:  # fmt: skip
-    if isinstance(value, Value):
+) -> LineValue:  # fmt: skip
+    if isinstance(value, LineValue):
         raise NotHere("with a value that is computed")
     for dim, (low, high, inner) in enumerate(padding_config):
         if inner:
@@ -88,7 +92,7 @@ def _pad(
     return x
 
 
-def spread(e: Lines, x: Value, dim: int, stride: int, value: float = 0) -> Value:
+def spread(e: Lines, x: LineValue, dim: int, stride: int, value: float = 0) -> LineValue:
     """Return a value whose elements along a dimension stand apart, with others between them."""
     size = x.shape[dim]
     if stride == 1 or size == 1:
@@ -100,7 +104,7 @@ def spread(e: Lines, x: Value, dim: int, stride: int, value: float = 0) -> Value
 
 
 @jax_row("iota")
-def _iota(e: Lines, node: Node, *, dimension: int, **_: object) -> Value:
+def _iota(e: Lines, node: ModelNode, *, dimension: int, **_: object) -> LineValue:
     shape, dtype = shape_of(node), dtype_of(node)
     size = shape[dimension]
     own = "i32" if dtype[0] not in "iu" else dtype
@@ -108,13 +112,13 @@ def _iota(e: Lines, node: Node, *, dimension: int, **_: object) -> Value:
     return e.expand(e.view(x, [size if d == dimension else 1 for d in range(len(shape))]), shape)
 
 
-def positions(e: Lines, size: int, dtype: str) -> Value:
+def positions(e: Lines, size: int, dtype: str) -> LineValue:
     """Return the numbers from 0 to below a size, of a dtype of integers."""
     return e.step(f"iota dim 0 to {dtype}[{size}]", (size,), dtype, "positions")
 
 
 @jax_row("sharding_constraint")
-def _constrained(e: Lines, node: Node, x: Value, *, axes: Sequence[str]) -> Value:
+def _constrained(e: Lines, node: ModelNode, x: LineValue, *, axes: Sequence[str]) -> LineValue:
     """The value, laid out; a function that any mesh may call has no axes."""
     x = e.whole(x)
     if e.is_generic:
@@ -125,9 +129,10 @@ def _constrained(e: Lines, node: Node, x: Value, *, axes: Sequence[str]) -> Valu
 
 @jax_row("shift")
 def _shifted(
-    e: Lines, node: Node, x: Value, *, spec: Sequence[tuple[str, ...] | None], axis: str, by: int,
+    e: Lines, node: ModelNode, x: LineValue, *, spec: Sequence[tuple[str, ...] | None], axis: str,
+    by: int,
     is_open: bool,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """The blocks along an axis of a mesh, each from a neighbour: a function of its own, whose types
     say where they are."""
     x = e.whole(x)
@@ -141,22 +146,22 @@ def _shifted(
 # --- parts at places that are computed ------------------------------------------------------------
 
 
-def _start(e: Lines, start: Operand, size: int, room: int) -> Value:
+def _start(e: Lines, start: Operand, size: int, room: int) -> LineValue:
     """Return where a part begins, moved so that it is inside."""
-    at = value_of(e, start, start.dtype if isinstance(start, Value) else "i32")
+    at = value_of(e, start, start.dtype if isinstance(start, LineValue) else "i32")
     least = e.map("maximum {}", at, e.number(0, at.dtype))
     return e.map("minimum {}", least, e.number(room - size, at.dtype))
 
 
 @jax_row("dynamic_slice")
 def _dynamic_slice(
-    e: Lines, node: Node, x: Value, *starts: Operand, slice_sizes: Sequence[int]
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, *starts: Operand, slice_sizes: Sequence[int]
+) -> LineValue:
     for dim, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
         room = x.shape[dim]
         if size == room:
             continue
-        if not isinstance(start, Value):
+        if not isinstance(start, LineValue):
             x = e.cut(x, dim, min(max(int(start), 0), room - size), size)
             continue
         at = _start(e, start, size, room)
@@ -166,9 +171,11 @@ def _dynamic_slice(
 
 
 @jax_row("dynamic_update_slice")
-def _dynamic_update(e: Lines, node: Node, x: Value, part: Value, *starts: Operand) -> Value:
+def _dynamic_update(
+    e: Lines, node: ModelNode, x: LineValue, part: LineValue, *starts: Operand
+) -> LineValue:
     """The elements of a part that are brought where they belong, and those of the whole beside."""
-    inside: Value | None = None
+    inside: LineValue | None = None
     rank = len(x.shape)
     for dim, (start, size) in enumerate(zip(starts, part.shape, strict=True)):
         room = x.shape[dim]
@@ -192,7 +199,7 @@ def _dims(x: Any) -> list[int]:
     return [int(k) for k in x]
 
 
-def _number(e: Lines, places: Value, columns: Sequence[int], sizes: Sequence[int]) -> Value:
+def _number(e: Lines, places: LineValue, columns: Sequence[int], sizes: Sequence[int]) -> LineValue:
     """Return places in several dimensions, which are columns of a value, as numbers in all."""
     last, number = len(places.shape) - 1, None
     for column, size in zip(columns, sizes, strict=True):
@@ -202,15 +209,15 @@ def _number(e: Lines, places: Value, columns: Sequence[int], sizes: Sequence[int
     return number
 
 
-def _times(e: Lines, x: Value, factor: int) -> Value:
+def _times(e: Lines, x: LineValue, factor: int) -> LineValue:
     return e.map("mul {}", x, e.number(factor, x.dtype))
 
 
 @jax_row("gather")
 def _gather(
-    e: Lines, node: Node, x: Value, places: Value, *, dimension_numbers: Any,
+    e: Lines, node: ModelNode, x: LineValue, places: LineValue, *, dimension_numbers: Any,
     slice_sizes: Sequence[int], **_: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Whole slices at places: of some dimensions that are numbered together, or of one in a stack.
 
     The slices of other operands begin at places, and are taken by all the places in them.
@@ -238,14 +245,14 @@ def _gather(
     return _placed(e, made, [*free, *offset], shape)
 
 
-def _placed(e: Lines, x: Value, places: Sequence[int], shape: Sequence[int]) -> Value:
+def _placed(e: Lines, x: LineValue, places: Sequence[int], shape: Sequence[int]) -> LineValue:
     """Return a value with each dimension at its place."""
     return e.view(e.transpose(x, [places.index(k) for k in range(len(places))]), shape)
 
 
 def _windows(
-    e: Lines, node: Node, x: Value, places: Value, d: Any, slice_sizes: Sequence[int]
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, places: LineValue, d: Any, slice_sizes: Sequence[int]
+) -> LineValue:
     """Return parts that begin at places; with several places, each has a dimension of them."""
     outer, last = places.shape[:-1], len(places.shape) - 1
     count, named = math.prod(outer), _dims(d.start_index_map)
@@ -271,8 +278,8 @@ def _windows(
 
 
 def _batched_gather(
-    e: Lines, node: Node, x: Value, places: Value, d: Any, slice_sizes: Sequence[int]
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, places: LineValue, d: Any, slice_sizes: Sequence[int]
+) -> LineValue:
     """Return parts of one dimension at places that are others for each part of a stack."""
     sliced = [k for k in _dims(d.start_index_map) if slice_sizes[k] < x.shape[k]]
     if len(sliced) > 1:
@@ -304,9 +311,10 @@ def _batched_gather(
 
 @jax_row("scatter-add", "scatter_add", "scatter", "scatter-mul", "scatter_mul")
 def _scatter(
-    e: Lines, node: Node, x: Value, places: Value, updates: Operand, *, dimension_numbers: Any,
+    e: Lines, node: ModelNode, x: LineValue, places: LineValue, updates: Operand, *,
+    dimension_numbers: Any,
     **_: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Whole slices that are brought to places, added or in the stead of what was there."""
     d, is_sum, is_product = dimension_numbers, "add" in node.op, "mul" in node.op
     if is_product and math.prod(places.shape[:-1]) != 1:
@@ -341,20 +349,26 @@ def _scatter(
     return e.transpose(e.view(made, front.shape), [back.index(k) for k in range(rank)])
 
 
-def _chosen(e: Lines, found: Value, made: Value, own: Value) -> Value:
+def _chosen(e: Lines, found: LineValue, made: LineValue, own: LineValue) -> LineValue:
     is_found = e.map("greater {}", found, e.number(0, found.dtype), dtype="bool")
     return e.map("where {}", is_found, made, own)
 
 
-def _brought(e: Lines, values: Value, places: Value, shape: Sequence[int]) -> Value:
+def _brought(e: Lines, values: LineValue, places: LineValue, shape: Sequence[int]) -> LineValue:
     """Return zeros, with values added at places of the first dimension."""
     text = f"take_transpose %{values.name}, %{places.name} dim 0 to"
     return e.step(f"{text} {type_text(shape, values.dtype)}", shape, values.dtype)
 
 
 def _part(
-    e: Lines, node: Node, x: Value, places: Value, updates: Value, d: Any, others: Sequence[int]
-) -> Value:
+    e: Lines,
+    node: ModelNode,
+    x: LineValue,
+    places: LineValue,
+    updates: LineValue,
+    d: Any,
+    others: Sequence[int],
+) -> LineValue:
     """Return a value with one part that begins at a place."""
     if math.prod(places.shape[:-1]) != 1 or d.operand_batching_dims or "mul" in node.op:
         raise NotHere("of parts at several places")
@@ -372,8 +386,8 @@ def _part(
 
 
 def _batched_scatter(
-    e: Lines, x: Value, places: Value, updates: Value, d: Any, is_sum: bool
-) -> Value:
+    e: Lines, x: LineValue, places: LineValue, updates: LineValue, d: Any, is_sum: bool
+) -> LineValue:
     """Return elements that are brought to places of one dimension, in each part of a stack."""
     [dim] = _dims(d.scatter_dims_to_operand_dims)
     batch, stacked = _dims(d.operand_batching_dims), _dims(d.scatter_indices_batching_dims)
@@ -400,6 +414,6 @@ def _batched_scatter(
     return e.transpose(made, [back.index(k) for k in range(len(back))])
 
 
-def _along(e: Lines, values: Value, at: Value, dim: int, shape: Sequence[int]) -> Value:
+def _along(e: Lines, values: LineValue, at: LineValue, dim: int, shape: Sequence[int]) -> LineValue:
     text = f"take_along_dim_transpose %{values.name}, %{at.name} dim {dim} to"
     return e.step(f"{text} {type_text(shape, values.dtype)}", shape, values.dtype)

@@ -5,18 +5,20 @@ from collections.abc import Sequence
 from string import ascii_letters
 from typing import Any
 
-from collir.importing.models.graph import Node
+from collir.importing.models.graph import ModelNode
 from collir.importing.models.jax_rows.maps import as_torch
 from collir.importing.models.jax_rows.shapes import positions, spread
 from collir.importing.models.jax_rows.table import jax_row
-from collir.importing.models.lines import Lines, Value
+from collir.importing.models.lines import Lines, LineValue
 from collir.importing.models.rows.products import grouped_conv
 from collir.importing.models.rows.table import JAX, NotHere, dtype_of, shape_of
 
 
 def _reduce(name: str, kind: str) -> None:
     @jax_row(name)
-    def made(e: Lines, node: Node, x: Value, *, axes: Sequence[int], **_: object) -> Value:
+    def made(
+        e: Lines, node: ModelNode, x: LineValue, *, axes: Sequence[int], **_: object
+    ) -> LineValue:
         return e.reduce(kind, x, axes) if axes else x
 
 
@@ -27,7 +29,9 @@ _reduce("reduce_min", "min")
 
 def _reduce_truth(name: str, kind: str) -> None:
     @jax_row(name)
-    def made(e: Lines, node: Node, x: Value, *, axes: Sequence[int], **_: object) -> Value:
+    def made(
+        e: Lines, node: ModelNode, x: LineValue, *, axes: Sequence[int], **_: object
+    ) -> LineValue:
         if x.dtype != "bool":
             raise NotHere("of bits")
         found = e.reduce(kind, e.cast(x, "i32"), axes)
@@ -39,19 +43,25 @@ _reduce_truth("reduce_or", "max")
 
 
 @jax_row("reduce_prod")
-def _product(e: Lines, node: Node, x: Value, *, axes: Sequence[int], **_: object) -> Value:
+def _product(
+    e: Lines, node: ModelNode, x: LineValue, *, axes: Sequence[int], **_: object
+) -> LineValue:
     row = as_torch("prod")
     for axis in sorted(axes, reverse=True):
         shape = tuple(n for d, n in enumerate(x.shape) if d != axis)
-        of = Node("", "prod", (), {}, (type(node.result)(shape, x.dtype),), node.path, node.line)
+        of = ModelNode(
+            "", "prod", (), {}, (type(node.result)(shape, x.dtype),), node.path, node.line
+        )
         made = row(e, of, x, axis)
-        assert isinstance(made, Value)
+        assert isinstance(made, LineValue)
         x = made
     return x
 
 
 @jax_row("argmax", "argmin")
-def _best_place(e: Lines, node: Node, x: Value, *, axes: Sequence[int], **_: object) -> Value:
+def _best_place(
+    e: Lines, node: ModelNode, x: LineValue, *, axes: Sequence[int], **_: object
+) -> LineValue:
     [dim] = axes
     x = e.whole(x if node.op.endswith("max") else e.map("neg {}", x))
     shape = [n for d, n in enumerate(x.shape) if d != dim]
@@ -59,14 +69,18 @@ def _best_place(e: Lines, node: Node, x: Value, *, axes: Sequence[int], **_: obj
 
 
 @jax_row("cumsum")
-def _cumsum(e: Lines, node: Node, x: Value, *, axis: int, reverse: bool = False) -> Value:
+def _cumsum(
+    e: Lines, node: ModelNode, x: LineValue, *, axis: int, reverse: bool = False
+) -> LineValue:
     x = e.whole(x)
     back = " reverse" if reverse else ""
     return e.step(f"cumsum %{x.name} dim {axis}{back}", x.shape, x.dtype)
 
 
 @jax_row("cumprod", "cumlogsumexp", "cummax", "cummin")
-def _cumulated(e: Lines, node: Node, x: Value, *, axis: int, reverse: bool = False) -> Value:
+def _cumulated(
+    e: Lines, node: ModelNode, x: LineValue, *, axis: int, reverse: bool = False
+) -> LineValue:
     """Each element with those before it, ever more of them."""
     kind, reach = node.op.removeprefix(JAX), 1
     x = e.whole(x)
@@ -80,10 +94,10 @@ def _cumulated(e: Lines, node: Node, x: Value, *, axis: int, reverse: bool = Fal
     return x
 
 
-def _joined(e: Lines, node: Node, kind: str, x: Value, y: Value) -> Value:
+def _joined(e: Lines, node: ModelNode, kind: str, x: LineValue, y: LineValue) -> LineValue:
     if kind == "cumlogsumexp":
         made = as_torch("logaddexp")(e, node, x, y)
-        assert isinstance(made, Value)
+        assert isinstance(made, LineValue)
         return made
     op = {"cumprod": "mul", "cummax": "maximum", "cummin": "minimum"}[kind]
     return e.map(f"{op} {{}}", x, y)
@@ -91,8 +105,8 @@ def _joined(e: Lines, node: Node, kind: str, x: Value, y: Value) -> Value:
 
 @jax_row("sort")
 def _sort(
-    e: Lines, node: Node, *values: Value, dimension: int, num_keys: int = 1, **_: object
-) -> tuple[Value, ...] | Value:
+    e: Lines, node: ModelNode, *values: LineValue, dimension: int, num_keys: int = 1, **_: object
+) -> tuple[LineValue, ...] | LineValue:
     """The keys from the least on, and others in the same order."""
     if num_keys != 1:
         raise NotHere("by several keys")
@@ -112,15 +126,15 @@ def _sort(
     return tuple(made) if len(made) > 1 else made[0]
 
 
-def _is_positions(e: Lines, x: Value, dim: int) -> bool:
+def _is_positions(e: Lines, x: LineValue, dim: int) -> bool:
     return x.name == e.whole(positions_along(e, x.shape, dim, x.dtype)).name if _ints(x) else False
 
 
-def _ints(x: Value) -> bool:
+def _ints(x: LineValue) -> bool:
     return x.dtype in ("i32", "i64")
 
 
-def positions_along(e: Lines, shape: Sequence[int], dim: int, dtype: str) -> Value:
+def positions_along(e: Lines, shape: Sequence[int], dim: int, dtype: str) -> LineValue:
     """Return the position of each element along a dimension."""
     own = positions(e, shape[dim], dtype)
     return e.expand(e.view(own, [n if d == dim else 1 for d, n in enumerate(shape)]), shape)
@@ -128,8 +142,8 @@ def positions_along(e: Lines, shape: Sequence[int], dim: int, dtype: str) -> Val
 
 @jax_row("top_k", "approx_top_k")
 def _top_k(
-    e: Lines, node: Node, x: Value, *, k: int, axis: int = -1, **_: object
-) -> tuple[Value, ...]:
+    e: Lines, node: ModelNode, x: LineValue, *, k: int, axis: int = -1, **_: object
+) -> tuple[LineValue, ...]:
     x, dim = e.whole(x), axis % len(x.shape)
     shape = shape_of(node)
     best = e.step(f"top_k %{x.name} k {k} dim {dim}", shape, x.dtype, "best")
@@ -142,7 +156,9 @@ def _top_k(
 
 
 @jax_row("dot_general")
-def _dot(e: Lines, node: Node, x: Value, y: Value, *, dimension_numbers: Any, **_: object) -> Value:
+def _dot(
+    e: Lines, node: ModelNode, x: LineValue, y: LineValue, *, dimension_numbers: Any, **_: object
+) -> LineValue:
     """An einsum in the dtype of the operands; a wider result is cast."""
     (left_sums, right_sums), (left_batch, right_batch) = dimension_numbers
     letters = iter(ascii_letters)
@@ -161,7 +177,9 @@ def _dot(e: Lines, node: Node, x: Value, y: Value, *, dimension_numbers: Any, **
 
 
 @jax_row("ragged_dot", "ragged_dot_general")
-def _ragged(e: Lines, node: Node, x: Value, y: Value, sizes: Value, **_: object) -> Value:
+def _ragged(
+    e: Lines, node: ModelNode, x: LineValue, y: LineValue, sizes: LineValue, **_: object
+) -> LineValue:
     """The product of each row with the matrix of its group; groups are neighbours."""
     if len(x.shape) != 2 or len(y.shape) != 3 or shape_of(node) != (x.shape[0], y.shape[2]):
         raise NotHere("of other forms than rows by matrices")
@@ -177,11 +195,11 @@ def _ragged(e: Lines, node: Node, x: Value, y: Value, sizes: Value, **_: object)
 
 @jax_row("conv_general_dilated")
 def _conv(
-    e: Lines, node: Node, x: Value, w: Value, *, dimension_numbers: Any,
+    e: Lines, node: ModelNode, x: LineValue, w: LineValue, *, dimension_numbers: Any,
     window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], feature_group_count: int = 1,
     batch_group_count: int = 1, **_: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Images with channels last; what dilates them stands apart, with zeros between."""
     if batch_group_count != 1:
         raise NotHere("with groups of the batch")
@@ -213,7 +231,7 @@ def _windowed(window: Sequence[int], strides: Sequence[int]) -> list[int]:
     return [d for d, (n, s) in enumerate(zip(window, strides, strict=True)) if n != 1 or s != 1]
 
 
-def _as_images(e: Lines, x: Value, sides: Sequence[int]) -> tuple[Value, list[int]]:
+def _as_images(e: Lines, x: LineValue, sides: Sequence[int]) -> tuple[LineValue, list[int]]:
     """Return a value with a batch, the dimensions of windows, and channels; and their order."""
     others = [d for d in range(len(x.shape)) if d not in sides]
     channels = [others[-1]] if others and others[-1] == len(x.shape) - 1 else []
@@ -224,17 +242,17 @@ def _as_images(e: Lines, x: Value, sides: Sequence[int]) -> tuple[Value, list[in
     return e.view(made, (front, *(x.shape[d] for d in sides), inner)), order
 
 
-def _from_images(e: Lines, y: Value, order: Sequence[int], shape: Sequence[int]) -> Value:
+def _from_images(e: Lines, y: LineValue, order: Sequence[int], shape: Sequence[int]) -> LineValue:
     made = e.view(y, [shape[d] for d in order])
     return e.transpose(made, [order.index(d) for d in range(len(order))])
 
 
 @jax_row("reduce_window_max", "reduce_window_sum", "reduce_window_min")
 def _pool(
-    e: Lines, node: Node, x: Value, *, window_dimensions: Sequence[int],
+    e: Lines, node: ModelNode, x: LineValue, *, window_dimensions: Sequence[int],
     window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
     base_dilation: Sequence[int] = (), window_dilation: Sequence[int] = (), **_: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     if {*base_dilation, *window_dilation} - {1}:
         raise NotHere("with dilation")
     kind, shape = node.op.rpartition("_")[2], shape_of(node)
@@ -258,8 +276,8 @@ def _pool(
 
 
 def _padded(
-    e: Lines, x: Value, padding: Sequence[tuple[int, int]], window: Sequence[int], value: float
-) -> tuple[Value, list[int]]:
+    e: Lines, x: LineValue, padding: Sequence[tuple[int, int]], window: Sequence[int], value: float
+) -> tuple[LineValue, list[int]]:
     """Return images with what a pool cannot pad itself, and the padding that it can."""
     pads: list[int] = []
     for side, (low, high) in enumerate(padding):
@@ -273,9 +291,9 @@ def _padded(
 
 @jax_row("select_and_scatter_add")
 def _pool_gradient(
-    e: Lines, node: Node, g: Value, x: Value, *, window_dimensions: Sequence[int],
+    e: Lines, node: ModelNode, g: LineValue, x: LineValue, *, window_dimensions: Sequence[int],
     window_strides: Sequence[int], padding: Sequence[tuple[int, int]], **_: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """The gradient of the largest elements of windows."""
     sides = _windowed(window_dimensions, window_strides)
     images, order = _as_images(e, x, sides)

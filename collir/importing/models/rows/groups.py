@@ -2,16 +2,16 @@
 
 import math
 
-from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value, type_text
+from collir.importing.models.graph import ModelNode
+from collir.importing.models.lines import Lines, LineValue, type_text
 from collir.importing.models.rows.products import matmul
 from collir.importing.models.rows.table import NotHere, Number, row
 
 
 @row("collir.grouped_matmul")
 def _grouped_matmul(
-    e: Lines, node: Node, x: Value, w: Value, groups: Value, is_turned: bool
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, w: LineValue, groups: LineValue, is_turned: bool
+) -> LineValue:
     x, w, groups = e.whole(x), e.whole(w), e.whole(groups)
     shape = (*x.shape[:-1], w.shape[1 if is_turned else 2])
     operands = f"%{x.name}, %{w.name}, %{groups.name}"
@@ -21,9 +21,10 @@ def _grouped_matmul(
 
 @row("_grouped_mm", "transformers.grouped_mm_fallback")
 def _of_neighbours(
-    e: Lines, node: Node, x: Value, w: Value, ends: Value | None = None, bias: Value | None = None,
+    e: Lines, node: ModelNode, x: LineValue, w: LineValue, ends: LineValue | None = None,
+    bias: LineValue | None = None,
     *_: object, **__: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Rows of a group that are neighbours: its number is how many groups end ahead of a row."""
     if ends is None and len(x.shape) == len(w.shape) == 3:
         return matmul(e, node, x, w)
@@ -37,8 +38,8 @@ def _of_neighbours(
 
 @row("histc")
 def _histc(
-    e: Lines, node: Node, x: Value, bins: int = 100, min: Number = 0, max: Number = 0
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, bins: int = 100, min: Number = 0, max: Number = 0
+) -> LineValue:
     """How many elements are in each of some ranges of equal width; the last one has its end."""
     if min == max:
         raise NotHere("between the least and the largest element")
@@ -56,6 +57,6 @@ def _histc(
 
 
 @row("collir.linear_scan")
-def _linear_scan(e: Lines, node: Node, x: Value, factors: Value) -> Value:
+def _linear_scan(e: Lines, node: ModelNode, x: LineValue, factors: LineValue) -> LineValue:
     x, factors = e.whole(x), e.whole(factors)
     return e.step(f"linear_scan %{x.name}, %{factors.name} dim 0", x.shape, x.dtype, "states")

@@ -6,15 +6,17 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value, type_text
+from collir.importing.models.graph import ModelNode
+from collir.importing.models.lines import Lines, LineValue, type_text
 from collir.importing.models.rows.shapes import diagonal
 from collir.importing.models.rows.table import NotHere, Number, row, shape_of
 from collir.importing.models.rows.windows import each, sizes_of, spread
 
 
 @row("linear")
-def _linear(e: Lines, node: Node, x: Value, w: Value, bias: Value | None = None) -> Value:
+def _linear(
+    e: Lines, node: ModelNode, x: LineValue, w: LineValue, bias: LineValue | None = None
+) -> LineValue:
     if x.dtype != w.dtype:
         raise NotHere(f"of {x.dtype} by {w.dtype}")
     outer = ascii_lowercase[: len(x.shape) - 1]
@@ -23,7 +25,7 @@ def _linear(e: Lines, node: Node, x: Value, w: Value, bias: Value | None = None)
 
 
 @row("matmul", "bmm", "mm", "mv", "dot")
-def matmul(e: Lines, node: Node, x: Value, y: Value) -> Value:
+def matmul(e: Lines, node: ModelNode, x: LineValue, y: LineValue) -> LineValue:
     """The product of the last two dimensions, as numpy's ``matmul``."""
     rows, columns = "" if len(x.shape) == 1 else "x", "" if len(y.shape) == 1 else "z"
     rank = max(len(x.shape) - 2, len(y.shape) - 2, 0)
@@ -39,8 +41,14 @@ def matmul(e: Lines, node: Node, x: Value, y: Value) -> Value:
 
 @row("addmm", "baddbmm", "addmv", "addbmm")
 def _addmm(
-    e: Lines, node: Node, c: Value, x: Value, y: Value, beta: Number = 1, alpha: Number = 1
-) -> Value:
+    e: Lines,
+    node: ModelNode,
+    c: LineValue,
+    x: LineValue,
+    y: LineValue,
+    beta: Number = 1,
+    alpha: Number = 1,
+) -> LineValue:
     product = matmul(e, node, x, y)
     if node.op == "addbmm":
         product = e.reduce("sum", product, [0])
@@ -50,8 +58,13 @@ def _addmm(
 
 @row("einsum")
 def _einsum(
-    e: Lines, node: Node, equation: str, values: Sequence[Value], *rest: object, **__: object
-) -> Value:
+    e: Lines,
+    node: ModelNode,
+    equation: str,
+    values: Sequence[LineValue],
+    *rest: object,
+    **__: object,
+) -> LineValue:
     equation = _without_ellipsis(equation.replace(" ", ""), [len(x.shape) for x in values])
     before, _, after = equation.partition("->")
     if "->" not in equation:
@@ -64,8 +77,8 @@ def _einsum(
 
 
 def _without_diagonals(
-    e: Lines, term: str, values: Sequence[Value], number: int
-) -> tuple[str, list[Value]]:
+    e: Lines, term: str, values: Sequence[LineValue], number: int
+) -> tuple[str, list[LineValue]]:
     """Return a term without indices that it has twice, and values of which one is diagonals."""
     made = list(values)
     for letter in sorted({c for c in term if term.count(c) > 1}):
@@ -96,8 +109,14 @@ def _without_ellipsis(equation: str, ranks: Sequence[int]) -> str:
 
 @row("_trilinear")
 def _trilinear(
-    e: Lines, node: Node, x: Value, y: Value, z: Value, *lists: Sequence[int], **_: object
-) -> Value:
+    e: Lines,
+    node: ModelNode,
+    x: LineValue,
+    y: LineValue,
+    z: LineValue,
+    *lists: Sequence[int],
+    **_: object,
+) -> LineValue:
     """The sum of products of three values, each with dimensions of 1 at some places."""
     shapes = [list(v.shape) for v in (x, y, z)]
     for own, added in zip(shapes, lists, strict=False):
@@ -113,7 +132,7 @@ def _trilinear(
 
 
 @row("outer")
-def _outer(e: Lines, node: Node, x: Value, y: Value) -> Value:
+def _outer(e: Lines, node: ModelNode, x: LineValue, y: LineValue) -> LineValue:
     return e.einsum("a,b->ab", x, y)
 
 
@@ -122,10 +141,11 @@ def _outer(e: Lines, node: Node, x: Value, y: Value) -> Value:
 
 @row("scaled_dot_product_attention")
 def _attention(
-    e: Lines, node: Node, query: Value, key: Value, value: Value, attn_mask: Value | None = None,
+    e: Lines, node: ModelNode, query: LineValue, key: LineValue, value: LineValue,
+    attn_mask: LineValue | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
     enable_gqa: bool = False, window: int = 0,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """A call of a generic function; heads of queries that share keys are a dimension of their own.
 
     Args:
@@ -159,7 +179,7 @@ def _attention(
     return e.view(e.step(called, shape, q.dtype, "mixed"), shape_of(node))
 
 
-def _at_heads(e: Lines, mask: Value, groups: int, heads: int) -> Value:
+def _at_heads(e: Lines, mask: LineValue, groups: int, heads: int) -> LineValue:
     """Return a mask with a dimension for each of a score: batch, head (group and head), query,
     key."""
     mask = e.view(mask, (1,) * (4 - len(mask.shape)) + mask.shape)
@@ -226,9 +246,10 @@ def _attention_text(grouped: bool, masked: str, causal: bool, window: bool) -> t
 
 @row("conv1d", "conv2d", "conv3d", "convolution", "conv2d.padding", "conv1d.padding")
 def _conv(
-    e: Lines, node: Node, x: Value, w: Value, bias: Value | None = None, stride: object = 1,
+    e: Lines, node: ModelNode, x: LineValue, w: LineValue, bias: LineValue | None = None,
+    stride: object = 1,
     padding: object = 0, dilation: object = 1, *rest: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Channels go last, as ``conv`` has them; groups are products of their own."""
     groups = rest[0] if rest else 1
     if node.op == "convolution":
@@ -260,9 +281,10 @@ def _conv(
 
 
 def _transposed(
-    e: Lines, node: Node, x: Value, w: Value, bias: Value | None, stride: object, padding: object,
+    e: Lines, node: ModelNode, x: LineValue, w: LineValue, bias: LineValue | None, stride: object,
+    padding: object,
     dilation: object, groups: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """The gradient of a convolution in its input."""
     shape, sides = shape_of(node), len(w.shape) - 2
     assert isinstance(groups, int)
@@ -279,7 +301,7 @@ def _transposed(
     features = w.shape[1]
     full = (x.shape[0], *reached, features)
     lists = f"stride {strides} padding {[0] * sides}"
-    parts: list[Value] = []
+    parts: list[LineValue] = []
     for g in range(groups):
         own = e.cut(y, sides + 1, g * (x.shape[1] // groups), x.shape[1] // groups)
         own_filters = e.cut(filters, sides + 1, g * (w.shape[0] // groups), w.shape[0] // groups)
@@ -292,7 +314,9 @@ def _transposed(
     return e.view(e.transpose(made, [0, sides + 1, *range(1, sides + 1)]), shape)
 
 
-def _one_conv(e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Sequence[int]) -> Value:
+def _one_conv(
+    e: Lines, x: LineValue, w: LineValue, strides: Sequence[int], pads: Sequence[int]
+) -> LineValue:
     sizes = sizes_of(x.shape[1:-1], w.shape[:-2], strides, pads)
     lists = f"stride {list(strides)} padding {list(pads)}"
     shape = (x.shape[0], *sizes, w.shape[-1])
@@ -300,8 +324,8 @@ def _one_conv(e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Sequen
 
 
 def grouped_conv(
-    e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Sequence[int], groups: int
-) -> Value:
+    e: Lines, x: LineValue, w: LineValue, strides: Sequence[int], pads: Sequence[int], groups: int
+) -> LineValue:
     """Return a convolution of images with channels last; groups have filters of their own."""
     if groups > 1 and groups == x.shape[-1] == w.shape[-1]:
         return _depthwise(e, x, w, strides, pads)
@@ -320,13 +344,15 @@ def grouped_conv(
     return e.concat(parts, last)
 
 
-def _depthwise(e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Sequence[int]) -> Value:
+def _depthwise(
+    e: Lines, x: LineValue, w: LineValue, strides: Sequence[int], pads: Sequence[int]
+) -> LineValue:
     """A sum over the places of the window, of shifted images times a weight for each channel."""
     for side, p in enumerate(pads):
         x = e.pad(x, side + 1, p, p)
     window = w.shape[:-2]
     sizes = sizes_of(x.shape[1:-1], window, strides, [0] * len(window))
-    total: Value | None = None
+    total: LineValue | None = None
     for place in range(math.prod(window)):
         at = np.unravel_index(place, window)
         part, weight = x, w

@@ -4,21 +4,23 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value
+from collir.importing.models.graph import ModelNode
+from collir.importing.models.lines import Lines, LineValue
 from collir.importing.models.rows.table import NotHere, Number, dims_of, dtype_of, row, shape_of
 
 
 @row("sum.dim_IntList", "sum", "mean.dim", "mean", "amax", "amin")
 def _reduce(
-    e: Lines, node: Node, x: Value, dims: object = None, keep: bool = False, **_: object
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, dims: object = None, keep: bool = False, **_: object
+) -> LineValue:
     kind = {"amax": "max", "amin": "min"}.get(node.op, node.op.partition(".")[0])
     return e.reduce(kind, e.cast(x, dtype_of(node)), dims_of(x, dims), keep)
 
 
 @row("max.dim", "min.dim")
-def _extreme(e: Lines, node: Node, x: Value, dim: int, keep: bool = False) -> tuple[Value, ...]:
+def _extreme(
+    e: Lines, node: ModelNode, x: LineValue, dim: int, keep: bool = False
+) -> tuple[LineValue, ...]:
     [dim] = dims_of(x, dim)
     kind = node.op.partition(".")[0]
     best = e.reduce(kind, x, [dim], keep)
@@ -33,12 +35,14 @@ def _without(shape: Sequence[int], dim: int) -> list[int]:
 
 
 @row("max", "min")
-def _whole_extreme(e: Lines, node: Node, x: Value) -> Value:
+def _whole_extreme(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     return e.reduce(node.op, x, dims_of(x, None))
 
 
 @row("argmax")
-def _argmax(e: Lines, node: Node, x: Value, dim: int | None = None, keep: bool = False) -> Value:
+def _argmax(
+    e: Lines, node: ModelNode, x: LineValue, dim: int | None = None, keep: bool = False
+) -> LineValue:
     if dim is None:
         raise NotHere("over all dimensions")
     [dim] = dims_of(x, dim)
@@ -49,9 +53,10 @@ def _argmax(e: Lines, node: Node, x: Value, dim: int | None = None, keep: bool =
 
 @row("var.correction", "var.dim", "var", "std.correction", "std.dim")
 def _variance(
-    e: Lines, node: Node, x: Value, dims: object = None, *rest: bool, correction: Number | None = 1,
+    e: Lines, node: ModelNode, x: LineValue, dims: object = None, *rest: bool,
+    correction: Number | None = 1,
     keepdim: bool = False, unbiased: bool = True,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     listed = dims_of(x, dims)
     if rest:
         unbiased, keepdim = rest[0], (rest[1] if len(rest) > 1 else keepdim)
@@ -59,7 +64,9 @@ def _variance(
     return _spread(e, node.op, x, listed, 1 if less is None else less, keepdim)
 
 
-def _spread(e: Lines, kind: str, x: Value, dims: Sequence[int], less: Number, keep: bool) -> Value:
+def _spread(
+    e: Lines, kind: str, x: LineValue, dims: Sequence[int], less: Number, keep: bool
+) -> LineValue:
     """Return a variance, or its root.
 
     Args:
@@ -73,7 +80,9 @@ def _spread(e: Lines, kind: str, x: Value, dims: Sequence[int], less: Number, ke
 
 
 @row("softmax.int", "log_softmax.int", "_softmax", "_log_softmax")
-def softmax(e: Lines, node: Node, x: Value, dim: int, *_: object, **__: object) -> Value:
+def softmax(
+    e: Lines, node: ModelNode, x: LineValue, dim: int, *_: object, **__: object
+) -> LineValue:
     """The softmax over a dimension, or its logarithm."""
     kind = "log_softmax" if "log" in node.op else "softmax"
     [dim] = dims_of(x, dim)
@@ -82,7 +91,7 @@ def softmax(e: Lines, node: Node, x: Value, dim: int, *_: object, **__: object) 
 
 
 @row("cumsum")
-def cumsum(e: Lines, node: Node, x: Value, dim: int, **_: object) -> Value:
+def cumsum(e: Lines, node: ModelNode, x: LineValue, dim: int, **_: object) -> LineValue:
     """The sums up to each element of a dimension."""
     [dim] = dims_of(x, dim)
     x = e.whole(e.cast(x, dtype_of(node)))
@@ -91,9 +100,10 @@ def cumsum(e: Lines, node: Node, x: Value, dim: int, **_: object) -> Value:
 
 @row("linalg_vector_norm")
 def _vector_norm(
-    e: Lines, node: Node, x: Value, order: Number = 2, dims: object = None, keep: bool = False,
+    e: Lines, node: ModelNode, x: LineValue, order: Number = 2, dims: object = None,
+    keep: bool = False,
     **_: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """The root of a sum of powers; no gradient goes to a vector of zeros."""
     x, listed = e.cast(x, dtype_of(node)), dims_of(x, dims)
     if order != 2:
@@ -119,7 +129,9 @@ def _vector_norm(
 
 
 @row("_cdist_forward")
-def _distances(e: Lines, node: Node, x: Value, y: Value, order: Number = 2, *_: object) -> Value:
+def _distances(
+    e: Lines, node: ModelNode, x: LineValue, y: LineValue, order: Number = 2, *_: object
+) -> LineValue:
     """The norm of the difference of every two rows."""
     left = e.view(x, (*x.shape[:-1], 1, x.shape[-1]))
     right = e.view(y, (*y.shape[:-2], 1, *y.shape[-2:]))
@@ -128,7 +140,7 @@ def _distances(e: Lines, node: Node, x: Value, y: Value, order: Number = 2, *_: 
 
 
 @row("logcumsumexp")
-def _log_cumsum(e: Lines, node: Node, x: Value, dim: int) -> Value:
+def _log_cumsum(e: Lines, node: ModelNode, x: LineValue, dim: int) -> LineValue:
     """The logarithms of sums of ever more neighbours."""
     dim, reach = dim % len(x.shape), 1
     while reach < x.shape[dim]:
@@ -145,7 +157,9 @@ def _log_cumsum(e: Lines, node: Node, x: Value, dim: int) -> Value:
 
 
 @row("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")
-def _any(e: Lines, node: Node, x: Value, dims: object = None, keep: bool = False) -> Value:
+def _any(
+    e: Lines, node: ModelNode, x: LineValue, dims: object = None, keep: bool = False
+) -> LineValue:
     kind = "max" if node.op.startswith("any") else "min"
     if x.dtype != "bool":
         x = e.map("not_equal {}", x, e.number(0, x.dtype), dtype="bool")
@@ -155,8 +169,8 @@ def _any(e: Lines, node: Node, x: Value, dims: object = None, keep: bool = False
 
 @row("prod", "prod.dim_int")
 def _product(
-    e: Lines, node: Node, x: Value, dim: int | None = None, keep: bool = False, **_: object
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, dim: int | None = None, keep: bool = False, **_: object
+) -> LineValue:
     """The first half times the second one, until one is left."""
     x = e.cast(x, dtype_of(node))
     if dim is None:
@@ -170,7 +184,7 @@ def _product(
 
 
 @row("cumprod")
-def _cumprod(e: Lines, node: Node, x: Value, dim: int, **_: object) -> Value:
+def _cumprod(e: Lines, node: ModelNode, x: LineValue, dim: int, **_: object) -> LineValue:
     """A scan that begins with the first element, and adds nothing to it."""
     x, [dim] = e.whole(e.cast(x, dtype_of(node))), dims_of(x, dim)
     first = e.pad(e.cut(x, dim, 0, 1), dim, 0, x.shape[dim] - 1)
@@ -178,15 +192,17 @@ def _cumprod(e: Lines, node: Node, x: Value, dim: int, **_: object) -> Value:
 
 
 @row("argmin")
-def _argmin(e: Lines, node: Node, x: Value, dim: int | None = None, keep: bool = False) -> Value:
+def _argmin(
+    e: Lines, node: ModelNode, x: LineValue, dim: int | None = None, keep: bool = False
+) -> LineValue:
     return _argmax(e, node, e.map("neg {}", x), dim, keep)
 
 
 @row("var_mean.correction", "std_mean.correction", "aminmax")
 def _pairs(
-    e: Lines, node: Node, x: Value, dims: object = None, *, correction: Number | None = 1,
+    e: Lines, node: ModelNode, x: LineValue, dims: object = None, *, correction: Number | None = 1,
     keepdim: bool = False, dim: object = None,
-) -> tuple[Value, ...]:  # fmt: skip
+) -> tuple[LineValue, ...]:  # fmt: skip
     dims = dims if dim is None else dim
     if node.op == "aminmax":
         return tuple(e.reduce(kind, x, dims_of(x, dims), keepdim) for kind in ("min", "max"))
@@ -201,16 +217,21 @@ def _pairs(
 
 @row("layer_norm")
 def _layer_norm(
-    e: Lines, node: Node, x: Value, shape: Sequence[int], gain: Value | None = None,
-    bias: Value | None = None, eps: float = 1e-5, *_: object,
-) -> Value:  # fmt: skip
+    e: Lines, node: ModelNode, x: LineValue, shape: Sequence[int], gain: LineValue | None = None,
+    bias: LineValue | None = None, eps: float = 1e-5, *_: object,
+) -> LineValue:  # fmt: skip
     dims = list(range(len(x.shape) - len(shape), len(x.shape)))
     return normed(e, x, dims, gain, bias, eps)
 
 
 def normed(
-    e: Lines, x: Value, dims: list[int], gain: Value | None, bias: Value | None, eps: float
-) -> Value:
+    e: Lines,
+    x: LineValue,
+    dims: list[int],
+    gain: LineValue | None,
+    bias: LineValue | None,
+    eps: float,
+) -> LineValue:
     """Return a value of mean 0 and variance 1 over dimensions, times a gain, plus a bias."""
     x = e.whole(x)
     shape = [x.shape[d] for d in dims]
@@ -228,9 +249,9 @@ def normed(
 
 @row("rms_norm")
 def _rms_norm(
-    e: Lines, node: Node, x: Value, shape: Sequence[int], gain: Value | None = None,
+    e: Lines, node: ModelNode, x: LineValue, shape: Sequence[int], gain: LineValue | None = None,
     eps: float | None = None,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     x = e.whole(x)
     g = gain or e.step(
         f"constant value 1 to {x.dtype}[{', '.join(map(str, shape))}]", shape, x.dtype, "ones"
@@ -245,9 +266,9 @@ def _rms_norm(
 
 @row("group_norm")
 def _group_norm(
-    e: Lines, node: Node, x: Value, groups: int, gain: Value | None = None,
-    bias: Value | None = None, eps: float = 1e-5, *_: object,
-) -> Value:  # fmt: skip
+    e: Lines, node: ModelNode, x: LineValue, groups: int, gain: LineValue | None = None,
+    bias: LineValue | None = None, eps: float = 1e-5, *_: object,
+) -> LineValue:  # fmt: skip
     batch, channels, *sides = x.shape
     grouped = e.view(x, (batch, groups, channels // groups * math.prod(sides)))
     centred = e.map("sub {}", grouped, e.reduce("mean", grouped, [2], keep=True))
@@ -262,8 +283,13 @@ def _group_norm(
 @row("batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm",
      "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_functional")  # fmt: skip
 def _batch_norm(
-    e: Lines, node: Node, x: Value, gain: Value | None, bias: Value | None, *rest: Any
-) -> Value | tuple[Value, ...]:
+    e: Lines,
+    node: ModelNode,
+    x: LineValue,
+    gain: LineValue | None,
+    bias: LineValue | None,
+    *rest: Any,
+) -> LineValue | tuple[LineValue, ...]:
     """By the statistics that the model keeps, or by those of the batch."""
     numbers = [n for n in rest if isinstance(n, float)]
     mean, variance = ([*rest, None, None])[:2] if "no_stats" not in node.op else (None, None)
@@ -291,9 +317,10 @@ def _batch_norm(
 
 @row("cross_entropy_loss")
 def _cross_entropy(
-    e: Lines, node: Node, x: Value, labels: Value, weight: Value | None = None, reduction: int = 1,
+    e: Lines, node: ModelNode, x: LineValue, labels: LineValue, weight: LineValue | None = None,
+    reduction: int = 1,
     ignored: int = -100, smoothing: float = 0.0,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """The mean over labels that are not left out; a label that is out of range has a loss of 0."""
     dim = 1 if len(x.shape) > 1 else 0
     if labels.is_float:
@@ -316,9 +343,9 @@ def _cross_entropy(
 
 
 def _by_shares(
-    e: Lines, x: Value, shares: Value, weight: Value | None, dim: int, reduction: int,
+    e: Lines, x: LineValue, shares: LineValue, weight: LineValue | None, dim: int, reduction: int,
     smoothing: float,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Return the cross entropy of shares of classes."""
     classes = x.shape[dim]
     if smoothing:
@@ -334,9 +361,9 @@ def _by_shares(
 
 
 def _weighted(
-    e: Lines, x: Value, labels: Value, weight: Value | None, dim: int, reduction: int,
-    smoothing: float, counted: Value,
-) -> Value:  # fmt: skip
+    e: Lines, x: LineValue, labels: LineValue, weight: LineValue | None, dim: int, reduction: int,
+    smoothing: float, counted: LineValue,
+) -> LineValue:  # fmt: skip
     """Return the cross entropy of labels whose classes have weights, or are one of some."""
     classes, rank = x.shape[dim], len(x.shape)
     logs = _logarithms(e, x, dim)
@@ -360,12 +387,12 @@ def _weighted(
     return _reduced(e, each, reduction, count)
 
 
-def _logarithms(e: Lines, x: Value, dim: int) -> Value:
+def _logarithms(e: Lines, x: LineValue, dim: int) -> LineValue:
     x = e.whole(x)
     return e.step(f"log_softmax %{x.name} dims [{dim}]", x.shape, x.dtype)
 
 
-def _reduced(e: Lines, losses: Value, reduction: int, weights: Value | None) -> Value:
+def _reduced(e: Lines, losses: LineValue, reduction: int, weights: LineValue | None) -> LineValue:
     """Return losses, their mean over weights or over the batch, or their sum."""
     if reduction == 0:
         return losses
@@ -379,7 +406,7 @@ def _reduced(e: Lines, losses: Value, reduction: int, weights: Value | None) -> 
 
 
 @row("mse_loss")
-def _mse(e: Lines, node: Node, x: Value, y: Value, reduction: int = 1) -> Value:
+def _mse(e: Lines, node: ModelNode, x: LineValue, y: LineValue, reduction: int = 1) -> LineValue:
     difference = e.map("sub {}", x, y)
     squares = e.map("mul {}", difference, difference)
     if reduction == 0:

@@ -2,19 +2,19 @@
 
 import math
 
-from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value
+from collir.importing.models.graph import ModelNode
+from collir.importing.models.lines import Lines, LineValue
 from collir.importing.models.rows.table import NotHere, Number, dtype_of, row, value_of
 
 
 @row("trunc", "fix")
-def truncated(e: Lines, node: Node, x: Value) -> Value:
+def truncated(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     """Numbers without what is behind the point."""
     return e.cast(e.cast(x, "i64"), x.dtype)
 
 
 @row("floor")
-def floor(e: Lines, node: Node, x: Value) -> Value:
+def floor(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     """The largest whole numbers that are not larger."""
     if not x.is_float:
         return x
@@ -24,12 +24,12 @@ def floor(e: Lines, node: Node, x: Value) -> Value:
 
 
 @row("ceil")
-def _ceil(e: Lines, node: Node, x: Value) -> Value:
+def _ceil(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     return e.map("neg {}", floor(e, node, e.map("neg {}", x))) if x.is_float else x
 
 
 @row("round")
-def _round(e: Lines, node: Node, x: Value) -> Value:
+def _round(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     """Round to the nearest whole number, and to the even one of two."""
     if not x.is_float:
         return x
@@ -43,12 +43,12 @@ def _round(e: Lines, node: Node, x: Value) -> Value:
 
 
 @row("frac")
-def _frac(e: Lines, node: Node, x: Value) -> Value:
+def _frac(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     return e.map("sub {}", x, truncated(e, node, x))
 
 
 @row("sign", "sgn")
-def sign(e: Lines, node: Node, x: Value) -> Value:
+def sign(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     """1 for positive numbers, -1 for negative ones, and 0."""
     zero = e.number(0, x.dtype)
     above, below = (e.map(f"{kind} {{}}", x, zero, dtype="bool") for kind in ("greater", "less"))
@@ -57,8 +57,12 @@ def sign(e: Lines, node: Node, x: Value) -> Value:
 
 @row("div.Tensor_mode", "div.Scalar_mode", "floor_divide", "floor_divide.Scalar")
 def _whole_quotient(
-    e: Lines, node: Node, x: Value | Number, y: Value | Number, rounding_mode: str | None = "floor"
-) -> Value:
+    e: Lines,
+    node: ModelNode,
+    x: LineValue | Number,
+    y: LineValue | Number,
+    rounding_mode: str | None = "floor",
+) -> LineValue:
     dtype = dtype_of(node)
     wide = dtype if dtype[0] in "fb" and dtype != "bool" else "f64"
     quotient = e.map("div {}", value_of(e, x, wide), value_of(e, y, wide))
@@ -68,7 +72,9 @@ def _whole_quotient(
 
 
 @row("remainder.Scalar", "remainder.Tensor", "fmod.Scalar", "fmod.Tensor")
-def _remainder(e: Lines, node: Node, x: Value | Number, y: Value | Number) -> Value:
+def _remainder(
+    e: Lines, node: ModelNode, x: LineValue | Number, y: LineValue | Number
+) -> LineValue:
     """Return what whole multiples of y leave of x, with the sign of y, or of x for ``fmod``."""
     dtype = dtype_of(node)
     wide = dtype if dtype[0] in "fb" and dtype != "bool" else "f64"
@@ -79,7 +85,7 @@ def _remainder(e: Lines, node: Node, x: Value | Number, y: Value | Number) -> Va
 
 
 @row("expm1")
-def _expm1(e: Lines, node: Node, x: Value) -> Value:
+def _expm1(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     """tanh(x / 2) (e^x + 1): no small number is lost beside 1."""
     x = e.cast(x, dtype_of(node))
     more = e.map("add {}", e.map("exp {}", x), e.number(1, x.dtype))
@@ -87,45 +93,45 @@ def _expm1(e: Lines, node: Node, x: Value) -> Value:
 
 
 @row("log2", "log10")
-def _log(e: Lines, node: Node, x: Value) -> Value:
+def _log(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     base = 2 if node.op == "log2" else 10
     return e.scale(e.map("log {}", e.cast(x, dtype_of(node))), 1 / math.log(base))
 
 
 @row("exp2")
-def _exp2(e: Lines, node: Node, x: Value) -> Value:
+def _exp2(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     return e.map("exp {}", e.scale(e.cast(x, dtype_of(node)), math.log(2)))
 
 
 @row("cosh", "sinh")
-def _hyperbolic(e: Lines, node: Node, x: Value) -> Value:
+def _hyperbolic(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     up, down = e.map("exp {}", x), e.map("exp {}", e.map("neg {}", x))
     return e.scale(e.map(f"{'add' if node.op == 'cosh' else 'sub'} {{}}", up, down), 0.5)
 
 
 @row("tan")
-def _tan(e: Lines, node: Node, x: Value) -> Value:
+def _tan(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     return e.map("div {}", e.map("sin {}", x), e.map("cos {}", x))
 
 
 @row("erfc")
-def _erfc(e: Lines, node: Node, x: Value) -> Value:
+def _erfc(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     return e.map("sub {}", e.number(1, x.dtype), e.map("erf {}", x))
 
 
 @row("isnan")
-def _is_nan(e: Lines, node: Node, x: Value) -> Value:
+def _is_nan(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     return e.map("not_equal {}", x, x, dtype="bool")
 
 
 @row("isinf")
-def _is_infinite(e: Lines, node: Node, x: Value) -> Value:
+def _is_infinite(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     size = e.map("maximum {}", x, e.map("neg {}", x))
     return e.map("equal {}", size, e.number(math.inf, x.dtype), dtype="bool")
 
 
 @row("logical_xor", "bitwise_xor.Tensor", "__xor__.Tensor")
-def _xor(e: Lines, node: Node, x: Value, y: Value) -> Value:
+def _xor(e: Lines, node: ModelNode, x: LineValue, y: LineValue) -> LineValue:
     if dtype_of(node) != "bool":
         raise NotHere("of bits")
     x, y = (e.cast(v, "i32") for v in (x, y))
@@ -134,9 +140,9 @@ def _xor(e: Lines, node: Node, x: Value, y: Value) -> Value:
 
 @row("bucketize.Tensor", "searchsorted.Tensor")
 def _bucketize(
-    e: Lines, node: Node, x: Value, limits: Value, *, out_int32: bool = False,
+    e: Lines, node: ModelNode, x: LineValue, limits: LineValue, *, out_int32: bool = False,
     right: bool = False, **rest: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """How many limits are below; for ``searchsorted`` the limits come first."""
     if node.op.startswith("searchsorted"):
         x, limits = limits, x

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Sequence
 
-from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value, type_text
+from collir.importing.models.graph import ModelNode
+from collir.importing.models.lines import Lines, LineValue, type_text
 from collir.importing.models.rows.table import NotHere, Number, dims_of, row, shape_of
 
 
 @row("embedding")
 def _embedding(
-    e: Lines, node: Node, table: Value, places: Value, padding: int = -1, *_: object
-) -> Value:
+    e: Lines, node: ModelNode, table: LineValue, places: LineValue, padding: int = -1, *_: object
+) -> LineValue:
     x = take(e, table, places, 0)
     if padding < 0:
         return x
@@ -21,7 +21,7 @@ def _embedding(
     return e.map("where {}", e.view(kept, (*kept.shape, 1)), x, fixed)
 
 
-def take(e: Lines, table: Value, places: Value, dim: int) -> Value:
+def take(e: Lines, table: LineValue, places: LineValue, dim: int) -> LineValue:
     """Return the slices of a dimension at places, whose dimensions take its place."""
     table, places = e.whole(table), e.whole(places)
     shape = (*table.shape[:dim], *places.shape, *table.shape[dim + 1 :])
@@ -29,12 +29,16 @@ def take(e: Lines, table: Value, places: Value, dim: int) -> Value:
 
 
 @row("index_select")
-def _index_select(e: Lines, node: Node, x: Value, dim: int, places: Value) -> Value:
+def _index_select(
+    e: Lines, node: ModelNode, x: LineValue, dim: int, places: LineValue
+) -> LineValue:
     return take(e, x, places, dims_of(x, dim)[0])
 
 
 @row("index.Tensor", "_unsafe_index.Tensor")
-def _index(e: Lines, node: Node, x: Value, places: Sequence[Value | None]) -> Value:
+def _index(
+    e: Lines, node: ModelNode, x: LineValue, places: Sequence[LineValue | None]
+) -> LineValue:
     """Neighbouring dimensions at places: their places as numbers in all of them."""
     dims = [d for d, place in enumerate(places) if place is not None]
     listed = [place for place in places if place is not None]
@@ -50,11 +54,11 @@ def _index(e: Lines, node: Node, x: Value, places: Sequence[Value | None]) -> Va
 
 
 def _numbered(
-    e: Lines, x: Value, dims: Sequence[int], places: Sequence[Value]
-) -> tuple[Value, list[int]]:
+    e: Lines, x: LineValue, dims: Sequence[int], places: Sequence[LineValue]
+) -> tuple[LineValue, list[int]]:
     """Return places in neighbouring dimensions as numbers in all of them, and their sizes."""
     sizes = [x.shape[d] for d in dims]
-    number: Value | None = None
+    number: LineValue | None = None
     for size, place in zip(sizes, places, strict=True):
         place = _from_start(e, place, size)
         number = place if number is None else e.map("add {}", e.scale(number, size), place)
@@ -64,9 +68,9 @@ def _numbered(
 
 @row("index_put", "_unsafe_index_put")
 def _index_put(
-    e: Lines, node: Node, x: Value, places: Sequence[Value | None], values: Value,
+    e: Lines, node: ModelNode, x: LineValue, places: Sequence[LineValue | None], values: LineValue,
     accumulate: bool = False, *_: object,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Values at places of the first dimensions; those of one place are added."""
     listed = [place for place in places if place is not None]
     if len(listed) == 1 and listed[0].dtype == "bool":
@@ -101,16 +105,16 @@ def _index_put(
     return e.transpose(made, back)
 
 
-def _brought(e: Lines, values: Value, places: Value, shape: Sequence[int]) -> Value:
+def _brought(e: Lines, values: LineValue, places: LineValue, shape: Sequence[int]) -> LineValue:
     """Return zeros, with values added at places of the first dimension."""
     text = f"take_transpose %{values.name}, %{places.name} dim 0 to"
     return e.step(f"{text} {type_text(shape, values.dtype)}", shape, values.dtype)
 
 
 def _put_where(
-    e: Lines, x: Value, places: Sequence[Value | None], mask: Value, values: Value,
+    e: Lines, x: LineValue, places: Sequence[LineValue | None], mask: LineValue, values: LineValue,
     accumulate: bool,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Return a value with one number where a mask is true."""
     if math.prod(values.shape) != 1 or places[0] is None:
         raise NotHere("of as many values as a mask has")
@@ -121,7 +125,9 @@ def _put_where(
 
 
 @row("masked_scatter")
-def _masked_scatter(e: Lines, node: Node, x: Value, mask: Value, source: Value) -> Value:
+def _masked_scatter(
+    e: Lines, node: ModelNode, x: LineValue, mask: LineValue, source: LineValue
+) -> LineValue:
     """Take the next element of a source wherever a mask is true."""
     shape = shape_of(node)
     count = (math.prod(shape),)
@@ -136,9 +142,10 @@ def _masked_scatter(e: Lines, node: Node, x: Value, mask: Value, source: Value) 
 
 @row("scatter_reduce.two")
 def _scatter_reduce(
-    e: Lines, node: Node, x: Value, dim: int, places: Value, source: Value, reduce: str, *,
+    e: Lines, node: ModelNode, x: LineValue, dim: int, places: LineValue, source: LineValue,
+    reduce: str, *,
     include_self: bool = True,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """The least or largest of all that is brought to a place; sums and means by products."""
     [dim] = dims_of(x, dim)
     for d, n in enumerate(places.shape):
@@ -170,7 +177,7 @@ def _scatter_reduce(
     return e.cast(e.map("where {}", is_named, made, own), x.dtype)
 
 
-def _from_start(e: Lines, place: Value, size: int) -> Value:
+def _from_start(e: Lines, place: LineValue, size: int) -> LineValue:
     """Return places, of which negative ones count from the end."""
     below = e.map("less {}", place, e.number(0, place.dtype), dtype="bool")
     later = e.map("add {}", place, e.number(size, place.dtype))
@@ -178,18 +185,20 @@ def _from_start(e: Lines, place: Value, size: int) -> Value:
 
 
 @row("one_hot")
-def _one_hot(e: Lines, node: Node, x: Value, classes: int = -1) -> Value:
+def _one_hot(e: Lines, node: ModelNode, x: LineValue, classes: int = -1) -> LineValue:
     return e.cast(one_hot(e, x, shape_of(node)[-1], "f32"), "i64")
 
 
-def one_hot(e: Lines, x: Value, classes: int, dtype: str) -> Value:
+def one_hot(e: Lines, x: LineValue, classes: int, dtype: str) -> LineValue:
     """Return 1 where the last dimension has the number of an element, and 0 elsewhere."""
     same = e.map("equal {}", e.view(x, (*x.shape, 1)), e.iota(classes, x.dtype), dtype="bool")
     return e.cast(same, dtype)
 
 
 @row("gather")
-def _gather(e: Lines, node: Node, x: Value, dim: int, places: Value, **_: object) -> Value:
+def _gather(
+    e: Lines, node: ModelNode, x: LineValue, dim: int, places: LineValue, **_: object
+) -> LineValue:
     [dim] = dims_of(x, dim)
     if any(n > m for d, (n, m) in enumerate(zip(places.shape, x.shape, strict=True)) if d != dim):
         raise NotHere("of more elements than there are")
@@ -202,8 +211,14 @@ def _gather(e: Lines, node: Node, x: Value, dim: int, places: Value, **_: object
 
 @row("scatter.value", "scatter.src", "scatter_add", "index_add", "index_copy")
 def _scatter(
-    e: Lines, node: Node, x: Value, dim: int, places: Value, source: Value | Number, **_: object
-) -> Value:
+    e: Lines,
+    node: ModelNode,
+    x: LineValue,
+    dim: int,
+    places: LineValue,
+    source: LineValue | Number,
+    **_: object,
+) -> LineValue:
     """Find of each place whether it is named, and the sum of what is brought there."""
     [dim] = dims_of(x, dim)
     added = node.op in ("scatter_add", "index_add")
@@ -211,13 +226,13 @@ def _scatter(
         places = e.expand(
             e.view(places, [n if d == dim else 1 for d, n in
                             enumerate((*x.shape[:dim], *places.shape, *x.shape[dim + 1 :]))]),
-            source.shape if isinstance(source, Value) else (),
+            source.shape if isinstance(source, LineValue) else (),
         )  # fmt: skip
     others = [n for d, n in enumerate(x.shape) if d != dim]
     if [n for d, n in enumerate(places.shape) if d != dim] != others:
         raise NotHere("of fewer elements than there are")
     places = e.whole(places)
-    if isinstance(source, Value):
+    if isinstance(source, LineValue):
         for d, n in enumerate(places.shape):
             source = e.cut(source, d, 0, n) if source.shape[d] != n else source
         total = _added_along(e, e.whole(source), places, dim, x.shape)
@@ -231,7 +246,9 @@ def _scatter(
     return e.map("where {}", is_named, total, x)
 
 
-def _added_along(e: Lines, source: Value, places: Value, dim: int, shape: Sequence[int]) -> Value:
+def _added_along(
+    e: Lines, source: LineValue, places: LineValue, dim: int, shape: Sequence[int]
+) -> LineValue:
     """Return the sum of what is brought to each place of a dimension, of a value of some shape."""
     to = type_text(shape, source.dtype)
     operands = f"%{source.name}, %{places.name}"
@@ -241,8 +258,8 @@ def _added_along(e: Lines, source: Value, places: Value, dim: int, shape: Sequen
 
 @row("topk")
 def _topk(
-    e: Lines, node: Node, x: Value, k: int, dim: int = -1, largest: bool = True, *_: object
-) -> tuple[Value, ...]:
+    e: Lines, node: ModelNode, x: LineValue, k: int, dim: int = -1, largest: bool = True, *_: object
+) -> tuple[LineValue, ...]:
     [dim] = dims_of(x, dim)
     x = e.whole(x if largest else e.map("neg {}", x))
     shape = shape_of(node)
@@ -253,14 +270,16 @@ def _topk(
 
 @row("sort", "argsort")
 def _sort(
-    e: Lines, node: Node, x: Value, dim: int = -1, descending: bool = False
-) -> Value | tuple[Value, ...]:
+    e: Lines, node: ModelNode, x: LineValue, dim: int = -1, descending: bool = False
+) -> LineValue | tuple[LineValue, ...]:
     best, places = _topk(e, node, x, x.shape[dims_of(x, dim)[0]], dim, descending)
     return places if node.op == "argsort" else (best, places)
 
 
 @row("median.dim", "kthvalue")
-def _ranked(e: Lines, node: Node, x: Value, *args: int, **kwargs: int) -> tuple[Value, ...]:
+def _ranked(
+    e: Lines, node: ModelNode, x: LineValue, *args: int, **kwargs: int
+) -> tuple[LineValue, ...]:
     """The last of the smallest elements; of two medians the smaller one."""
     given = dict(zip(("k", "dim", "keepdim"), args, strict=False)) | kwargs
     if node.op == "median.dim":

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value
+from collir.importing.models.graph import ModelNode
+from collir.importing.models.lines import Lines, LineValue
 from collir.importing.models.rows.table import NotHere, Number, dtype_of, row, shape_of
 
 
@@ -13,66 +13,70 @@ from collir.importing.models.rows.table import NotHere, Number, dtype_of, row, s
     *("squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze", "view_as"),
     *("unflatten.int", "ravel", "atleast_1d", "atleast_2d", "atleast_3d"),
 )
-def _view(e: Lines, node: Node, x: Value, *_: object) -> Value:
+def _view(e: Lines, node: ModelNode, x: LineValue, *_: object) -> LineValue:
     return e.view(x, shape_of(node))
 
 
 @row("expand", "expand_as", "broadcast_to")
-def _expand(e: Lines, node: Node, x: Value, *_: object, **__: object) -> Value:
+def _expand(e: Lines, node: ModelNode, x: LineValue, *_: object, **__: object) -> LineValue:
     return e.expand(x, shape_of(node))
 
 
 @row("broadcast_tensors")
-def _broadcast_tensors(e: Lines, node: Node, values: Sequence[Value]) -> tuple[Value, ...]:
+def _broadcast_tensors(
+    e: Lines, node: ModelNode, values: Sequence[LineValue]
+) -> tuple[LineValue, ...]:
     shapes = [result.shape for result in node.results if result is not None]
     return tuple(e.expand(x, shape) for x, shape in zip(values, shapes, strict=True))
 
 
 @row("transpose.int")
-def _transpose(e: Lines, node: Node, x: Value, first: int, second: int) -> Value:
+def _transpose(e: Lines, node: ModelNode, x: LineValue, first: int, second: int) -> LineValue:
     order = list(range(len(x.shape)))
     order[first], order[second] = order[second], order[first]
     return e.transpose(x, order)
 
 
 @row("permute")
-def _permute(e: Lines, node: Node, x: Value, order: Sequence[int]) -> Value:
+def _permute(e: Lines, node: ModelNode, x: LineValue, order: Sequence[int]) -> LineValue:
     return e.transpose(x, [d % len(x.shape) for d in order])
 
 
 @row("t", "numpy_T")
-def _reverse(e: Lines, node: Node, x: Value) -> Value:
+def _reverse(e: Lines, node: ModelNode, x: LineValue) -> LineValue:
     return e.transpose(x, list(range(len(x.shape)))[::-1])
 
 
 @row("slice.Tensor")
 def _slice(
-    e: Lines, node: Node, x: Value, dim: int = 0, start: int | None = None,
+    e: Lines, node: ModelNode, x: LineValue, dim: int = 0, start: int | None = None,
     end: int | None = None, step: int = 1,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     dim %= len(x.shape)
     first, _, _ = slice(start, end).indices(x.shape[dim])
     return e.strided(x, dim, first, step, shape_of(node)[dim])
 
 
 @row("select.int")
-def _select(e: Lines, node: Node, x: Value, dim: int, index: int) -> Value:
+def _select(e: Lines, node: ModelNode, x: LineValue, dim: int, index: int) -> LineValue:
     dim %= len(x.shape)
     return e.view(e.cut(x, dim, index % x.shape[dim], 1), shape_of(node))
 
 
 @row("narrow")
-def _narrow(e: Lines, node: Node, x: Value, dim: int, start: int, size: int) -> Value:
+def _narrow(e: Lines, node: ModelNode, x: LineValue, dim: int, start: int, size: int) -> LineValue:
     return e.cut(x, dim % len(x.shape), start % x.shape[dim], size)
 
 
 @row("chunk", "split.Tensor", "split_with_sizes", "unbind.int", "split.sizes")
-def _parts(e: Lines, node: Node, x: Value, *args: object, **kwargs: object) -> tuple[Value, ...]:
+def _parts(
+    e: Lines, node: ModelNode, x: LineValue, *args: object, **kwargs: object
+) -> tuple[LineValue, ...]:
     last = args[-1] if node.op == "unbind.int" and args else args[1] if len(args) > 1 else 0
     dim = kwargs.get("dim", last)
     assert isinstance(dim, int)
     dim %= len(x.shape)
-    parts: list[Value] = []
+    parts: list[LineValue] = []
     start = 0
     for result in node.results:
         assert result is not None
@@ -83,14 +87,14 @@ def _parts(e: Lines, node: Node, x: Value, *args: object, **kwargs: object) -> t
 
 
 @row("cat", "concat", "concatenate")
-def _cat(e: Lines, node: Node, parts: Sequence[Value], dim: int = 0) -> Value:
+def _cat(e: Lines, node: ModelNode, parts: Sequence[LineValue], dim: int = 0) -> LineValue:
     rank = len(shape_of(node))
     some = [x for x in parts if math.prod(x.shape)]
     return e.concat([e.cast(x, dtype_of(node)) for x in some], dim % rank)
 
 
 @row("stack")
-def _stack(e: Lines, node: Node, parts: Sequence[Value], dim: int = 0) -> Value:
+def _stack(e: Lines, node: ModelNode, parts: Sequence[LineValue], dim: int = 0) -> LineValue:
     shape = shape_of(node)
     dim %= len(shape)
     one = (*shape[:dim], 1, *shape[dim + 1 :])
@@ -98,7 +102,7 @@ def _stack(e: Lines, node: Node, parts: Sequence[Value], dim: int = 0) -> Value:
 
 
 @row("repeat")
-def _repeat(e: Lines, node: Node, x: Value, times: Sequence[int]) -> Value:
+def _repeat(e: Lines, node: ModelNode, x: LineValue, times: Sequence[int]) -> LineValue:
     x = e.view(x, (1,) * (len(times) - len(x.shape)) + x.shape)
     between = [size for own in x.shape for size in (1, own)]
     repeated = [size for n, own in zip(times, x.shape, strict=True) for size in (n, own)]
@@ -107,8 +111,8 @@ def _repeat(e: Lines, node: Node, x: Value, times: Sequence[int]) -> Value:
 
 @row("repeat_interleave.self_int")
 def _interleave(
-    e: Lines, node: Node, x: Value, times: int, dim: int | None = None, **_: object
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, times: int, dim: int | None = None, **_: object
+) -> LineValue:
     if dim is None:
         x, dim = e.view(x, (math.prod(x.shape),)), 0
     dim %= len(x.shape)
@@ -119,9 +123,10 @@ def _interleave(
 
 @row("pad", "constant_pad_nd")
 def _pad(
-    e: Lines, node: Node, x: Value, amounts: Sequence[int], mode: str | Number = "constant",
+    e: Lines, node: ModelNode, x: LineValue, amounts: Sequence[int],
+    mode: str | Number = "constant",
     value: Number | None = None,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     if not isinstance(mode, str):
         mode, value = "constant", mode
     if mode != "constant":
@@ -131,7 +136,7 @@ def _pad(
     return x
 
 
-def _pad_from_own(e: Lines, x: Value, amounts: Sequence[int], mode: str) -> Value:
+def _pad_from_own(e: Lines, x: LineValue, amounts: Sequence[int], mode: str) -> LineValue:
     """Return a value with elements of its own added: of the other end, or of this one."""
     for place, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
         dim = len(x.shape) - 1 - place
@@ -156,7 +161,9 @@ def _pad_from_own(e: Lines, x: Value, amounts: Sequence[int], mode: str) -> Valu
 
 
 @row("roll")
-def _roll(e: Lines, node: Node, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -> Value:
+def _roll(
+    e: Lines, node: ModelNode, x: LineValue, shifts: Sequence[int], dims: Sequence[int] = ()
+) -> LineValue:
     if not dims:
         flat = e.view(x, (math.prod(x.shape),))
         return e.view(_roll(e, node, flat, shifts, [0]), x.shape)
@@ -171,13 +178,13 @@ def _roll(e: Lines, node: Node, x: Value, shifts: Sequence[int], dims: Sequence[
 
 
 @row("flip")
-def _flip(e: Lines, node: Node, x: Value, dims: Sequence[int]) -> Value:
+def _flip(e: Lines, node: ModelNode, x: LineValue, dims: Sequence[int]) -> LineValue:
     for dim in dims:
         x = _reversed(e, x, dim % len(x.shape))
     return x
 
 
-def _reversed(e: Lines, x: Value, dim: int) -> Value:
+def _reversed(e: Lines, x: LineValue, dim: int) -> LineValue:
     """Return a value whose elements along a dimension stand the other way."""
     size = x.shape[dim]
     if size <= _FEW:
@@ -193,12 +200,12 @@ _FEW = 32
 
 @row("diagonal")
 def _diagonal(
-    e: Lines, node: Node, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> LineValue:
     return diagonal(e, x, offset, dim1, dim2)
 
 
-def diagonal(e: Lines, x: Value, offset: int, dim1: int, dim2: int) -> Value:
+def diagonal(e: Lines, x: LineValue, offset: int, dim1: int, dim2: int) -> LineValue:
     """Return a diagonal as a last dimension: a column, in rows that are one longer."""
     rank = len(x.shape)
     rows, columns = dim1 % rank, dim2 % rank
@@ -212,7 +219,7 @@ def diagonal(e: Lines, x: Value, offset: int, dim1: int, dim2: int) -> Value:
 
 
 @row("getitem")
-def _getitem(e: Lines, node: Node, parts: tuple[Value, ...], number: int) -> Value:
+def _getitem(e: Lines, node: ModelNode, parts: tuple[LineValue, ...], number: int) -> LineValue:
     if number >= len(parts):
         raise NotHere("of a result that is not made here")
     return parts[number]
@@ -223,10 +230,10 @@ def _getitem(e: Lines, node: Node, parts: tuple[Value, ...], number: int) -> Val
 
 def _full(value: float | None, *names: str) -> None:
     @row(*names)
-    def made(e: Lines, node: Node, *args: object, **_: object) -> Value:
+    def made(e: Lines, node: ModelNode, *args: object, **_: object) -> LineValue:
         result = node.result
         number = args[1] if value is None else value
-        if isinstance(number, Value):
+        if isinstance(number, LineValue):
             return e.expand(e.cast(number, result.dtype), result.shape)
         assert isinstance(number, int | float)
         return e.number(float(number), result.dtype, result.shape)
@@ -239,20 +246,20 @@ _full(None, "full", "full_like", "fill.Tensor", "fill.Scalar")
 
 @row("new_full")
 def _new_full(
-    e: Lines, node: Node, _: Value, size: Sequence[int], value: Number, **__: object
-) -> Value:
+    e: Lines, node: ModelNode, _: LineValue, size: Sequence[int], value: Number, **__: object
+) -> LineValue:
     result = node.result
     return e.number(float(value), result.dtype, result.shape)
 
 
 @row("scalar_tensor")
-def _scalar(e: Lines, node: Node, value: Number, **_: object) -> Value:
+def _scalar(e: Lines, node: ModelNode, value: Number, **_: object) -> LineValue:
     result = node.result
     return e.number(float(value), result.dtype)
 
 
 @row("arange", "arange.start", "arange.start_step")
-def _arange(e: Lines, node: Node, *args: Number, **_: object) -> Value:
+def _arange(e: Lines, node: ModelNode, *args: Number, **_: object) -> LineValue:
     result = node.result
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
     x = e.iota(result.shape[0], result.dtype)
@@ -261,7 +268,7 @@ def _arange(e: Lines, node: Node, *args: Number, **_: object) -> Value:
 
 
 @row("tril", "triu")
-def _triangle(e: Lines, node: Node, x: Value, diagonal: int = 0) -> Value:
+def _triangle(e: Lines, node: ModelNode, x: LineValue, diagonal: int = 0) -> LineValue:
     rows, columns = x.shape[-2:]
     i = e.view(e.iota(rows), (rows, 1))
     below = e.map("sub {}", e.iota(columns), i)
@@ -271,7 +278,9 @@ def _triangle(e: Lines, node: Node, x: Value, diagonal: int = 0) -> Value:
 
 
 @row("eye", "eye.m")
-def _eye(e: Lines, node: Node, rows: int, columns: int | None = None, **_: object) -> Value:
+def _eye(
+    e: Lines, node: ModelNode, rows: int, columns: int | None = None, **_: object
+) -> LineValue:
     result = node.result
     i = e.view(e.iota(rows), (rows, 1))
     same = e.map("equal {}", e.iota(result.shape[1]), i, dtype="bool")
@@ -279,15 +288,15 @@ def _eye(e: Lines, node: Node, rows: int, columns: int | None = None, **_: objec
 
 
 @row("copy")
-def _copy(e: Lines, node: Node, x: Value, y: Value, *_: object) -> Value:
+def _copy(e: Lines, node: ModelNode, x: LineValue, y: LineValue, *_: object) -> LineValue:
     return e.expand(e.cast(y, x.dtype), x.shape)
 
 
 @row("slice_scatter")
 def _slice_scatter(
-    e: Lines, node: Node, x: Value, y: Value, dim: int = 0, start: int | None = None,
+    e: Lines, node: ModelNode, x: LineValue, y: LineValue, dim: int = 0, start: int | None = None,
     end: int | None = None, step: int = 1,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     dim %= len(x.shape)
     first, last, _ = slice(start, end).indices(x.shape[dim])
     if step != 1:
@@ -299,7 +308,7 @@ def _slice_scatter(
     return e.concat(parts, dim)
 
 
-def _with_every(e: Lines, x: Value, y: Value, dim: int, first: int, step: int) -> Value:
+def _with_every(e: Lines, x: LineValue, y: LineValue, dim: int, first: int, step: int) -> LineValue:
     """Return a value with others in some of its places, as many apart each."""
     size = x.shape[dim]
     taken = e.map("sub {}", e.iota(size), e.number(first, "i64"))
@@ -316,7 +325,9 @@ def _with_every(e: Lines, x: Value, y: Value, dim: int, first: int, step: int) -
 
 
 @row("select_scatter")
-def _select_scatter(e: Lines, node: Node, x: Value, y: Value, dim: int, index: int) -> Value:
+def _select_scatter(
+    e: Lines, node: ModelNode, x: LineValue, y: LineValue, dim: int, index: int
+) -> LineValue:
     dim %= len(x.shape)
     index %= x.shape[dim]
     one = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
@@ -324,5 +335,5 @@ def _select_scatter(e: Lines, node: Node, x: Value, y: Value, dim: int, index: i
 
 
 @row("as_strided")
-def _refused(e: Lines, node: Node, x: Value, *_: object) -> Value:
+def _refused(e: Lines, node: ModelNode, x: LineValue, *_: object) -> LineValue:
     raise NotHere("which looks at memory")

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value
+from collir.importing.models.graph import ModelNode
+from collir.importing.models.lines import Lines, LineValue
 
-Made = Value | tuple[Value, ...]
+Made = LineValue | tuple[LineValue, ...]
 Row = Callable[..., Made]
 """A function of the lines, the node, and its arguments, which returns the results."""
 
@@ -37,22 +37,22 @@ class NotHere(Exception):
     """An operation with arguments that its row does not have."""
 
 
-def value_of(e: Lines, x: Value | Number, dtype: str) -> Value:
+def value_of(e: Lines, x: LineValue | Number, dtype: str) -> LineValue:
     """Return a value or a number as a value of a dtype."""
-    return e.cast(x, dtype) if isinstance(x, Value) else e.number(float(x), dtype)
+    return e.cast(x, dtype) if isinstance(x, LineValue) else e.number(float(x), dtype)
 
 
-def dtype_of(node: Node) -> str:
+def dtype_of(node: ModelNode) -> str:
     """Return the dtype of the first result."""
     return node.result.dtype
 
 
-def shape_of(node: Node) -> tuple[int, ...]:
+def shape_of(node: ModelNode) -> tuple[int, ...]:
     """Return the shape of the first result."""
     return node.result.shape
 
 
-def dims_of(x: Value, dims: Any) -> list[int]:
+def dims_of(x: LineValue, dims: Any) -> list[int]:
     """Return dimensions that may be counted from the end; all of them if none is named."""
     if dims is None or dims == []:
         return list(range(len(x.shape)))
@@ -60,13 +60,13 @@ def dims_of(x: Value, dims: Any) -> list[int]:
     return [d % max(1, len(x.shape)) for d in listed]
 
 
-def joined_dtype(x: Value | Number, y: Value | Number) -> str:
+def joined_dtype(x: LineValue | Number, y: LineValue | Number) -> str:
     """Return the dtype in which two operands are compared."""
     order = ("bool", "u8", "i8", "i16", "i32", "i64", "bf16", "f16", "f32", "f64")
-    values = [v for v in (x, y) if isinstance(v, Value)]
+    values = [v for v in (x, y) if isinstance(v, LineValue)]
     full = [v for v in values if v.shape] or values
     dtype = max((v.dtype for v in full), key=order.index)
-    numbers = [v for v in (x, y) if not isinstance(v, Value)]
+    numbers = [v for v in (x, y) if not isinstance(v, LineValue)]
     if any(isinstance(v, float) for v in numbers) and dtype not in order[6:]:
         return "f32"
     return "i64" if dtype == "bool" else dtype

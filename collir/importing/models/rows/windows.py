@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value
+from collir.importing.models.graph import ModelNode
+from collir.importing.models.lines import Lines, LineValue
 from collir.importing.models.rows.table import NotHere, dtype_of, row, shape_of
 
 
@@ -29,9 +29,10 @@ def sizes_of(
 
 @row("max_pool1d", "max_pool2d", "max_pool3d")
 def _max_pool(
-    e: Lines, node: Node, x: Value, window: object, stride: object = (), padding: object = 0,
+    e: Lines, node: ModelNode, x: LineValue, window: object, stride: object = (),
+    padding: object = 0,
     dilation: object = 1, ceil_mode: bool = False,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     sides = int(node.op[-2])
     windows, pads = each(window, sides), each(padding, sides)
     strides = each(stride, sides) if stride else windows
@@ -49,9 +50,10 @@ def _max_pool(
 
 @row("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def _avg_pool(
-    e: Lines, node: Node, x: Value, window: object, stride: object = (), padding: object = 0,
+    e: Lines, node: ModelNode, x: LineValue, window: object, stride: object = (),
+    padding: object = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor: int | None = None,
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Where windows count different numbers of elements: that of the image by that of ones."""
     sides = int(node.op[-2])
     windows, pads = each(window, sides), each(padding, sides)
@@ -76,7 +78,7 @@ def _avg_pool(
 
 
 def _missing(
-    image: Value, shape: Sequence[int], windows: Sequence[int], strides: Sequence[int],
+    image: LineValue, shape: Sequence[int], windows: Sequence[int], strides: Sequence[int],
     pads: Sequence[int],
 ) -> list[int]:  # fmt: skip
     """Return how many elements the last windows need behind the padding of each side."""
@@ -85,29 +87,29 @@ def _missing(
     return [max(0, (m - 1) * s + w - n - 2 * p) for n, m, w, s, p in given]
 
 
-def _channels_last(e: Lines, x: Value, sides: int) -> Value:
+def _channels_last(e: Lines, x: LineValue, sides: int) -> LineValue:
     """Return images with channels last, of which there may have been one."""
     x = e.whole(x)
     x = e.view(x, (1, *x.shape)) if len(x.shape) == sides + 1 else x
     return e.transpose(x, [0, *range(2, sides + 2), 1])
 
 
-def _channels_first(e: Lines, y: Value, shape: Sequence[int]) -> Value:
+def _channels_first(e: Lines, y: LineValue, shape: Sequence[int]) -> LineValue:
     last = len(y.shape) - 1
     return e.view(e.transpose(y, [0, last, *range(1, last)]), shape)
 
 
 def _pooled(
-    e: Lines, kind: str, x: Value, windows: Sequence[int], strides: Sequence[int],
+    e: Lines, kind: str, x: LineValue, windows: Sequence[int], strides: Sequence[int],
     pads: Sequence[int],
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     sizes = sizes_of(x.shape[1:-1], windows, strides, pads)
     lists = f"window {list(windows)} stride {list(strides)} padding {list(pads)}"
     return e.step(f"{kind} %{x.name} {lists}", (x.shape[0], *sizes, x.shape[-1]), x.dtype)
 
 
 @row("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
-def _adaptive(e: Lines, node: Node, x: Value, size: object) -> Value:
+def _adaptive(e: Lines, node: ModelNode, x: LineValue, size: object) -> LineValue:
     """Means of windows; where these differ in size, products with the shares of elements."""
     shape = shape_of(node)
     sides = int(node.op[-2])
@@ -122,7 +124,7 @@ def _adaptive(e: Lines, node: Node, x: Value, size: object) -> Value:
     return e.cast(x, dtype_of(node))
 
 
-def _shares(e: Lines, n: int, m: int, dtype: str) -> Value:
+def _shares(e: Lines, n: int, m: int, dtype: str) -> LineValue:
     """Return the share that each of m windows has of each of n elements."""
     i, o = _places(e, n, m)
     ahead = e.map("less {}", e.scale(o, n), e.scale(_plus(e, i, 1), m), dtype="bool")
@@ -133,7 +135,7 @@ def _shares(e: Lines, n: int, m: int, dtype: str) -> Value:
 
 
 @row("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
-def _adaptive_max(e: Lines, node: Node, x: Value, size: object) -> tuple[Value, ...]:
+def _adaptive_max(e: Lines, node: ModelNode, x: LineValue, size: object) -> tuple[LineValue, ...]:
     shape = shape_of(node)
     sides = int(node.op[-2])
     if any(n % m for n, m in zip(x.shape[-sides:], shape[-sides:], strict=True)):
@@ -147,16 +149,16 @@ def _adaptive_max(e: Lines, node: Node, x: Value, size: object) -> tuple[Value, 
 # --- other sizes ----------------------------------------------------------------------------------
 
 
-def _places(e: Lines, n: int, m: int) -> tuple[Value, Value]:
+def _places(e: Lines, n: int, m: int) -> tuple[LineValue, LineValue]:
     """Return the numbers of n elements, as a row, and those of m results, as a column."""
     return e.view(e.iota(n), (1, n)), e.view(e.iota(m), (m, 1))
 
 
-def _plus(e: Lines, x: Value, number: float) -> Value:
+def _plus(e: Lines, x: LineValue, number: float) -> LineValue:
     return e.map("add {}", x, e.number(number, x.dtype))
 
 
-def _along(e: Lines, x: Value, dim: int, matrix: Value) -> Value:
+def _along(e: Lines, x: LineValue, dim: int, matrix: LineValue) -> LineValue:
     """Return a value with a dimension that a matrix makes of one: [new, old]."""
     letters = "abcdefgh"[: len(x.shape)]
     made = letters[:dim] + "z" + letters[dim + 1 :]
@@ -167,7 +169,7 @@ def _along(e: Lines, x: Value, dim: int, matrix: Value) -> Value:
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
     *("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec"),
 )
-def _nearest(e: Lines, node: Node, x: Value, size: object, *scales: object) -> Value:
+def _nearest(e: Lines, node: ModelNode, x: LineValue, size: object, *scales: object) -> LineValue:
     shape = shape_of(node)
     for side, scale in enumerate(_scales(scales, len(shape) - 2), 2):
         n, m = x.shape[side], shape[side]
@@ -195,8 +197,8 @@ def _nearest(e: Lines, node: Node, x: Value, size: object, *scales: object) -> V
     *("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec"),
 )
 def _linear(
-    e: Lines, node: Node, x: Value, size: object, align_corners: bool, *scales: object
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, size: object, align_corners: bool, *scales: object
+) -> LineValue:
     """Products with shares of elements: 1 less the distance, and 0 from a distance of 1 on."""
     shape = shape_of(node)
     wide = "f64" if x.dtype == "f64" else "f32"
@@ -223,8 +225,8 @@ def _linear(
     *("_upsample_bicubic2d_aa", "_upsample_bicubic2d_aa.vec"),
 )
 def _filtered(
-    e: Lines, node: Node, x: Value, size: object, align_corners: bool, *scales: object
-) -> Value:
+    e: Lines, node: ModelNode, x: LineValue, size: object, align_corners: bool, *scales: object
+) -> LineValue:
     """Products with shares of all elements that a wider filter reaches."""
     if align_corners:
         raise NotHere("with aligned corners")
@@ -245,10 +247,10 @@ def _filtered(
     return x
 
 
-def _cubic(e: Lines, t: Value, a: float) -> Value:
+def _cubic(e: Lines, t: LineValue, a: float) -> LineValue:
     """Return the weights of a cubic filter at some distances."""
 
-    def polynomial(*factors: float) -> Value:
+    def polynomial(*factors: float) -> LineValue:
         made = e.number(factors[0], t.dtype)
         for factor in factors[1:]:
             made = _plus(e, e.map("mul {}", made, t), factor)
@@ -275,9 +277,10 @@ def _scales(given: Sequence[Any], sides: int) -> list[float | None]:
 
 @row("im2col")
 def _im2col(
-    e: Lines, node: Node, x: Value, window: list[int], dilation: list[int], padding: list[int],
+    e: Lines, node: ModelNode, x: LineValue, window: list[int], dilation: list[int],
+    padding: list[int],
     stride: list[int],
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """The elements at each place of the windows, one behind the other."""
     batch, channels = x.shape[:2] if len(x.shape) == 4 else (1, x.shape[0])
     image = e.view(x, (batch, channels, *x.shape[-2:]))
@@ -286,7 +289,7 @@ def _im2col(
     windows, dilations, strides = (each(v, 2) for v in (window, dilation, stride))
     whole = [(w - 1) * d + 1 for w, d in zip(windows, dilations, strict=True)]
     counts = sizes_of(image.shape[2:], whole, strides, [0, 0])
-    parts: list[Value] = []
+    parts: list[LineValue] = []
     for place in np.ndindex(*windows):
         part = image
         for side in (0, 1):
@@ -298,9 +301,10 @@ def _im2col(
 
 @row("col2im")
 def _col2im(
-    e: Lines, node: Node, x: Value, size: list[int], window: list[int], dilation: list[int],
+    e: Lines, node: ModelNode, x: LineValue, size: list[int], window: list[int],
+    dilation: list[int],
     padding: list[int], stride: list[int],
-) -> Value:  # fmt: skip
+) -> LineValue:  # fmt: skip
     """Add the elements of each place of the windows where they stand in the image."""
     shape = shape_of(node)
     windows, dilations, strides, pads = (each(v, 2) for v in (window, dilation, stride, padding))
@@ -313,7 +317,7 @@ def _col2im(
     ):  # fmt: skip
         places = e.view(apart, (batch, channels, *windows, *counts))
         return e.view(e.transpose(places, [0, 1, 4, 2, 5, 3]), shape)
-    total: Value | None = None
+    total: LineValue | None = None
     for number, place in enumerate(np.ndindex(*windows)):
         part = e.view(e.cut(apart, 2, number, 1), (batch, channels, *counts))
         for side in (0, 1):
@@ -326,7 +330,7 @@ def _col2im(
     return e.view(total, shape)
 
 
-def spread(e: Lines, x: Value, dim: int, stride: int) -> Value:
+def spread(e: Lines, x: LineValue, dim: int, stride: int) -> LineValue:
     """Return a value with zeros between its elements."""
     if stride == 1:
         return x
@@ -338,7 +342,7 @@ def spread(e: Lines, x: Value, dim: int, stride: int) -> Value:
 
 
 @row("unfold")
-def _unfold(e: Lines, node: Node, x: Value, dim: int, size: int, step: int) -> Value:
+def _unfold(e: Lines, node: ModelNode, x: LineValue, dim: int, size: int, step: int) -> LineValue:
     """Windows of a dimension, whose elements are a new last one."""
     dim %= len(x.shape)
     count = shape_of(node)[dim]

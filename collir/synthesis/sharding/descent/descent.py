@@ -19,10 +19,10 @@ from functools import cached_property
 
 import numpy as np
 
-from collir.synthesis.propagation.graph import Graph, Relation, Tensor
-from collir.synthesis.sharding.descent.states import Space, States
-from collir.synthesis.sharding.descent.votes import Amounts, Steps, Votes, add, votes_of
-from collir.synthesis.sharding.factors import Sum, Values
+from collir.synthesis.propagation.graph import Relation, Tensor, TensorGraph
+from collir.synthesis.sharding.descent.states import States, StateSpace
+from collir.synthesis.sharding.descent.votes import Amounts, VotedSteps, Votes, add, votes_of
+from collir.synthesis.sharding.factors import FactorSum, Values
 from collir.synthesis.sharding.problem import Sharding
 
 _INDICES = 4
@@ -45,7 +45,11 @@ class Descent:
     """The descents in the choices of layouts of a graph."""
 
     def __init__(
-        self, graph: Graph, sharding: Sharding, axes: Sequence[str], whole: Sum | None = None
+        self,
+        graph: TensorGraph,
+        sharding: Sharding,
+        axes: Sequence[str],
+        whole: FactorSum | None = None,
     ):
         """Set up the descents.
 
@@ -55,8 +59,8 @@ class Descent:
         """
         self.sharding, self.whole = sharding, whole or sharding.sum
         self.axes = [axis for axis in axes if graph.mesh.by_name[axis].size > 1]
-        self.space = Space(graph, sharding)
-        self.steps = Steps(self.space, self.whole, list(sharding.ways))
+        self.space = StateSpace(graph, sharding)
+        self.steps = VotedSteps(self.space, self.whole, list(sharding.ways))
         self.at: list[list[int]] = [[] for _ in self.space.layouts]
         for number, step in enumerate(self.steps.listed):
             for part in step.parts:

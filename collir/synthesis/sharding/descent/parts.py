@@ -15,7 +15,7 @@ class Dimension(NamedTuple):
     dim: int = -1
 
 
-class Parts:
+class JoinedTensors:
     """Tensors and dimensions that are joined: equivalence relations.
 
     The first of those that are joined stands for all, whatever the order.
@@ -71,7 +71,7 @@ class Parts:
                     own = Dimension(tensor.number, dim)
                     self.join(known.setdefault(index, own), own)
 
-    def merge(self, other: "Parts") -> None:
+    def merge(self, other: "JoinedTensors") -> None:
         """Join what other parts join."""
         for one, above in other._above.items():
             self.join(one, above)

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 
 from collir.layout import Mesh
-from collir.synthesis.propagation.graph import Graph, Layout, Tensor
-from collir.synthesis.sharding.descent.parts import Dimension, Parts
+from collir.synthesis.propagation.graph import Layout, Tensor, TensorGraph
+from collir.synthesis.sharding.descent.parts import Dimension, JoinedTensors
 from collir.synthesis.sharding.factors import Numbers
 from collir.synthesis.sharding.problem import Sharding
 
@@ -17,7 +17,7 @@ States = list[int]
 """The number of the state of each part."""
 
 
-class Space:
+class StateSpace:
     """The states of the parts of a graph: the layouts of one of their tensors.
 
     Attributes:
@@ -27,9 +27,9 @@ class Space:
             each state of the part.
     """
 
-    def __init__(self, graph: Graph, sharding: Sharding):
+    def __init__(self, graph: TensorGraph, sharding: Sharding):
         self.mesh: Mesh = graph.mesh
-        self._parts, self._indices = Parts(), Parts()
+        self._parts, self._indices = JoinedTensors(), JoinedTensors()
         for relation in graph.relations:
             self._parts.add(relation)
             self._indices.add_indices(relation)

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collir.synthesis.sharding.descent.states import Space, States
-from collir.synthesis.sharding.factors import Sum, Table
+from collir.synthesis.sharding.descent.states import States, StateSpace
+from collir.synthesis.sharding.factors import FactorSum, FactorTable
 
 Amounts = NDArray[np.int64]
 """Costs as integers."""
@@ -28,7 +28,7 @@ _NEVER = 1 << 60
 """The cost of a way that is not there in a state: more than all others."""
 
 
-class Kind:
+class AlikeSteps:
     """The costs of steps that are alike.
 
     Attributes:
@@ -77,10 +77,10 @@ class Kind:
         return self._least[states]
 
 
-class Step(NamedTuple):
+class VotedStep(NamedTuple):
     """A step, or the edge of a loop, and the numbers of its parts."""
 
-    kind: Kind
+    kind: AlikeSteps
     parts: tuple[int, ...]
 
     def in_states(self, states: States) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ def add(votes: Votes, other: Votes) -> None:
         votes[part] = votes[part] + costs if part in votes else costs
 
 
-def votes_of(steps: Iterable[Step], states: States | None = None) -> Votes:
+def votes_of(steps: Iterable[VotedStep], states: States | None = None) -> Votes:
     """Return the sum of the votes of some steps.
 
     Args:
@@ -111,7 +111,7 @@ def votes_of(steps: Iterable[Step], states: States | None = None) -> Votes:
     return votes
 
 
-class Steps:
+class VotedSteps:
     """The steps of a choice of layouts, with costs as integers.
 
     Each step that takes a tensor pays for bringing it there, though that is done once for several
@@ -123,7 +123,7 @@ class Steps:
         held: what parts cost in each of their states by themselves.
     """
 
-    def __init__(self, space: Space, whole: Sum, variables: Sequence[int]):
+    def __init__(self, space: StateSpace, whole: FactorSum, variables: Sequence[int]):
         """Set up the steps of a sum.
 
         Args:
@@ -139,8 +139,8 @@ class Steps:
             self._add(table, edges)
         for fan in whole.fans:
             for user, needs in zip(fan.users, fan.needs, strict=True):
-                self._add(Table((fan.own, user), fan.prices[:, needs]), edges)
-        self._kinds: dict[object, Kind] = {}
+                self._add(FactorTable((fan.own, user), fan.prices[:, needs]), edges)
+        self._kinds: dict[object, AlikeSteps] = {}
         self.listed = [self._step(self._own[n], self._moves[n]) for n in self.variables]
         self.listed += [self._edge(*edge) for edge in edges]
 
@@ -148,7 +148,7 @@ class Steps:
         """Return costs in units."""
         return np.rint(costs / self.unit).astype(np.int64)
 
-    def _add(self, table: Table, edges: list[tuple[int, int, Amounts]]) -> None:
+    def _add(self, table: FactorTable, edges: list[tuple[int, int, Amounts]]) -> None:
         """Add the costs of a table. What is saved by adding up addends before they are reduced is a
         table of three variables: no vote counts it."""
         if len(table.scope) > 2:
@@ -172,7 +172,7 @@ class Steps:
             case _:
                 raise AssertionError("no table is between two steps")
 
-    def _edge(self, one: int, other: int, costs: Amounts) -> Step:
+    def _edge(self, one: int, other: int, costs: Amounts) -> VotedStep:
         """Return the edge of a loop as a step whose ways are the layouts of one of the tensors."""
         (first, values), (second, ways) = self.space.value_of[one], self.space.value_of[other]
         none = np.zeros(costs.shape[1], np.int64)
@@ -183,12 +183,12 @@ class Steps:
         there[ways, np.arange(len(ways))] = 0
         return self._step(none, {first: costs.T[:, values], second: there})
 
-    def _step(self, own: Amounts, moves: dict[int, Amounts]) -> Step:
+    def _step(self, own: Amounts, moves: dict[int, Amounts]) -> VotedStep:
         ordered = dict(sorted(moves.items()))
         key = (own.tobytes(), *((x.shape, x.tobytes()) for x in ordered.values()))
         if key not in self._kinds:
-            self._kinds[key] = Kind(own, [*ordered.values()])
-        return Step(self._kinds[key], tuple(ordered))
+            self._kinds[key] = AlikeSteps(own, [*ordered.values()])
+        return VotedStep(self._kinds[key], tuple(ordered))
 
     def values(self, states: States) -> dict[int, int]:
         """Return the value of each variable: a layout, or the best way of a step."""
@@ -198,7 +198,7 @@ class Steps:
         return values
 
 
-def _exponent(whole: Sum) -> int:
+def _exponent(whole: FactorSum) -> int:
     """Return the power of two by which the sum of the largest costs has few enough bits."""
     largest = [float(np.abs(table.costs).max()) for table in whole.tables]
     largest += [float(fan.prices.max()) * len(fan.users) for fan in whole.fans]

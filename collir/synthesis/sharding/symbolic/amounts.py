@@ -17,12 +17,12 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import DistType, Mesh
 from collir.layout.cuts import units
-from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
-from collir.synthesis.propagation.moves import Moves, Step, bytes_of
-from collir.synthesis.propagation.work import Times, Work
-from collir.synthesis.sharding.factors import Costs, Table, Values
+from collir.synthesis.propagation.graph import Layout, Relation, Tensor, TensorGraph
+from collir.synthesis.propagation.moves import Moves, MoveStep, bytes_of
+from collir.synthesis.propagation.work import DeviceWork, StepTimes
+from collir.synthesis.sharding.factors import Costs, FactorTable, Values
 from collir.synthesis.sharding.problem import Sharding
-from collir.synthesis.sharding.ways import Decided, Way, Ways
+from collir.synthesis.sharding.ways import Decided, StepWay, Ways
 
 _HELD = 1e-6
 """Bytes received that count as much as a byte held on a device: of equal amounts, those are best
@@ -32,16 +32,16 @@ Places = Mapping[Relation | Tensor, Mapping[str, str]]
 """For steps the index, and for tensors the dimension, that each of some axes divides."""
 
 
-class NoWork(Work):
+class NoWork(DeviceWork):
     """Steps that take no time."""
 
     def times(
         self, op: DistOp, types: Sequence[DistType], properties: dict[str, Attribute]
-    ) -> Times:
+    ) -> StepTimes:
         """Return 0, and the type of the result."""
         block = Block(arg_types=[DistTensorType(x) for x in types])
         made = type(op).make(self.mesh, *block.args, **properties)
-        return Times((0.0,), frozenset(), dist_type(made.result))
+        return StepTimes((0.0,), frozenset(), dist_type(made.result))
 
 
 class Received(Moves):
@@ -51,7 +51,7 @@ class Received(Moves):
     def __init__(self, mesh: Mesh):
         super().__init__(mesh, CostModel())
 
-    def step(self, value: DistType, step: Step) -> float:
+    def step(self, value: DistType, step: MoveStep) -> float:
         """Return the bytes of a step of a path."""
         if step.kind.local:
             return 0.0
@@ -68,7 +68,7 @@ class Received(Moves):
 class Divided(Ways):
     """The ways that divide a step over most axes, of some axes."""
 
-    def __init__(self, work: Work, moves: Moves, axes: Collection[str], places: Places):
+    def __init__(self, work: DeviceWork, moves: Moves, axes: Collection[str], places: Places):
         """Set up the ways on a mesh.
 
         Args:
@@ -83,18 +83,18 @@ class Divided(Ways):
         places = self._places.get(what, {})
         return tuple((axis, places.get(axis)) for axis in self._others)
 
-    def _ways(self, relation: Relation) -> Iterator[Way]:
+    def _ways(self, relation: Relation) -> Iterator[StepWay]:
         ways = list(super()._ways(relation))
         most = max(map(self._divides, ways))
         yield from (way for way in ways if self._divides(way) == most)
 
-    def _divides(self, way: Way) -> int:
+    def _divides(self, way: StepWay) -> int:
         return sum(map(len, way.axes.values()))
 
 
 def by_amounts(
     function: FuncOp,
-    graph: Graph,
+    graph: TensorGraph,
     axes: Collection[str] | None = None,
     places: Places | None = None,
 ) -> Sharding:
@@ -112,7 +112,7 @@ def by_amounts(
     return sharding.tie()
 
 
-def prefer_small(graph: Graph, sharding: Sharding) -> None:
+def prefer_small(graph: TensorGraph, sharding: Sharding) -> None:
     """Let those be best of equal solutions that need least memory."""
     known: dict[tuple[int, int], Costs] = {}
     for what, number in sharding.variable_of.items():
@@ -121,10 +121,10 @@ def prefer_small(graph: Graph, sharding: Sharding) -> None:
             key = (what.bytes, id(layouts))  # tensors of one shape have one list
             if key not in known:
                 known[key] = np.array([_HELD * _held(graph.mesh, what, x) for x in layouts])
-            sharding.sum.tables.append(Table((number,), known[key]))
+            sharding.sum.tables.append(FactorTable((number,), known[key]))
 
 
-def sent_bytes(graph: Graph, sharding: Sharding, values: Values) -> int:
+def sent_bytes(graph: TensorGraph, sharding: Sharding, values: Values) -> int:
     """Return the bytes that a device receives in a solution."""
     tensors = [what for what in sharding.variable_of if isinstance(what, Tensor)]
     held = sum(_held(graph.mesh, x, sharding.layout(values, x)) for x in tensors)

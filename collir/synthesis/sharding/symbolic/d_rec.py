@@ -16,7 +16,7 @@ from xdsl.ir import BlockArgument
 from collir.cost.model import CostModel
 from collir.layout import DistType, Mesh
 from collir.layout.cuts import units
-from collir.synthesis.propagation.graph import Graph, Relation
+from collir.synthesis.propagation.graph import Relation, TensorGraph
 from collir.synthesis.propagation.moves import Moves, bytes_of
 from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.problem import Sharding
@@ -27,7 +27,7 @@ from collir.synthesis.sharding.symbolic.amounts import (
     places_in,
     prefer_small,
 )
-from collir.synthesis.sharding.ways import Way, Ways
+from collir.synthesis.sharding.ways import StepWay, Ways
 
 _LIES_OTHERWISE, _SECOND = 16, 0.25
 
@@ -56,11 +56,11 @@ class _Ways(Divided):
         super().__init__(work, moves, [moves.axis], places)
         self.axis = moves.axis
 
-    def _ways(self, relation: Relation) -> Iterator[Way]:
+    def _ways(self, relation: Relation) -> Iterator[StepWay]:
         ways = Ways._ways(self, relation) if relation.passes_all else super()._ways(relation)
         yield from (replace(way, seconds=self._lacking(relation, way)) for way in ways)
 
-    def _lacking(self, relation: Relation, way: Way) -> float:
+    def _lacking(self, relation: Relation, way: StepWay) -> float:
         """Return what the bytes cost that a device lacks of operands, or that are reduced."""
         index = next((i for i, axes in way.axes.items() if self.axis in axes), None)
         if index is None:
@@ -85,9 +85,9 @@ class DRec(NamedTuple):
     places: Places
 
 
-def d_rec(function: FuncOp) -> tuple[Graph, list[DRec]]:
+def d_rec(function: FuncOp) -> tuple[TensorGraph, list[DRec]]:
     """Return the graph of a function, and how each axis divides it, one after the other."""
-    graph = Graph.build(function)
+    graph = TensorGraph.build(function)
     for tensor in graph.tensors:
         tensor.made |= tensor.layout is None and isinstance(tensor.value, BlockArgument)
     found: list[DRec] = []

@@ -15,12 +15,12 @@ from collir.syntax.units import bytes_text
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.explain import Reason
-from collir.synthesis.sharding.factors import Sum, Values
+from collir.synthesis.sharding.factors import FactorSum, Values
 from collir.synthesis.sharding.layouts import Layouts, ShardOptions, choose_layouts
-from collir.synthesis.sharding.memory import Memory, Points
+from collir.synthesis.sharding.memory import Points, SolutionMemory
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.shard import LeastTime
-from collir.synthesis.sharding.solver import Solution
+from collir.synthesis.sharding.solver import VariableValues
 from collir.synthesis.sharding.symbolic.amounts import (
     Places,
     by_amounts,
@@ -68,7 +68,7 @@ class _Amounts(Layouts):
         except DiagnosticError:
             return 0.0
 
-    def _received(self, solution: Solution) -> int:
+    def _received(self, solution: VariableValues) -> int:
         """Return the bytes that a device receives."""
         return sent_bytes(self.graph, self.sharding, solution.values)
 
@@ -76,7 +76,7 @@ class _Amounts(Layouts):
 class _LeastAmounts(_Amounts, LeastTime):
     """The search for the layouts that send least."""
 
-    def _amount(self, solution: Solution) -> str:
+    def _amount(self, solution: VariableValues) -> str:
         return _sending(self._received(solution))
 
     def _choices(self) -> Sharding:
@@ -100,17 +100,17 @@ class _FewAmounts(_Amounts):
             places = places_in(sharding, Descent(self.graph, sharding, axes).run())
         return by_amounts(self.function, self.graph, self.groups[-1], places)
 
-    def _solution(self, limit: float | None) -> Solution:
+    def _solution(self, limit: float | None) -> VariableValues:
         values = self._values(self.sharding.sum)
         if limit:
-            memory = Memory(self.function, self.graph, self.sharding)
+            memory = SolutionMemory(self.function, self.graph, self.sharding)
             values = self._fitting(values, memory, limit)
-        return Solution(values, self.sharding.sum.value(values), 0.0, "amounts of data alone")
+        return VariableValues(values, self.sharding.sum.value(values), 0.0, "amounts of data alone")
 
-    def _values(self, whole: Sum) -> Values:
+    def _values(self, whole: FactorSum) -> Values:
         return Descent(self.graph, self.sharding, self.groups[-1], whole).run()
 
-    def _fitting(self, values: Values, memory: Memory, limit: float) -> Values:
+    def _fitting(self, values: Values, memory: SolutionMemory, limit: float) -> Values:
         """Return values that fit into memory: bytes get prices at the steps that need too many, and
         these double until all fit."""
         prices, step = np.zeros(memory.count), _FIRST
@@ -127,11 +127,11 @@ class _FewAmounts(_Amounts):
         at, most = memory.operation(int(least.argmax())), float(least.max())
         raise self._does_not_fit(at, most, "method=amounts may find others")
 
-    def _priced(self, memory: Memory, prices: Points) -> Sum:
+    def _priced(self, memory: SolutionMemory, prices: Points) -> FactorSum:
         whole = self.sharding.sum
-        return Sum(whole.sizes, [*whole.tables, *memory.tables(prices)], whole.fans)
+        return FactorSum(whole.sizes, [*whole.tables, *memory.tables(prices)], whole.fans)
 
-    def _reasons(self, solution: Solution) -> list[Reason]:
+    def _reasons(self, solution: VariableValues) -> list[Reason]:
         name = self.function.sym_name.data
         received = self._received(solution)
         others = "; others may send less" if received else ""

@@ -13,11 +13,11 @@ from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.rotation import as_run
 from collir.ir.selection import copy_with_functions, erase_other_functions
 from collir.syntax.writer import write
 from collir.targets.reports.pass_costs import FunctionAt, change_text
 from collir.targets.reports.text import bytes_text, seconds_text
+from collir.transforms.as_run import as_run
 
 _MOST_COMPARED = 4_000
 """The most lines of a program that are compared."""
@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class FunctionAfterPass:
     """A function after a pass, or before the first pass.
 
     Attributes:
@@ -69,7 +69,7 @@ class Changes:
     """
 
     level: str
-    rows: Sequence[Change]
+    rows: Sequence[FunctionAfterPass]
     kept: Sequence[str]
     before: Simulation | None
 
@@ -110,7 +110,7 @@ def changes_of(
     return Changes(level, rows, kept, first.simulation if len(rows) > 1 else None)
 
 
-def _change(before: _Stage | None, stage: _Stage) -> Change:
+def _change(before: _Stage | None, stage: _Stage) -> FunctionAfterPass:
     """Return what a pass did.
 
     Args:
@@ -126,7 +126,7 @@ def _change(before: _Stage | None, stage: _Stage) -> Change:
     cells = _cells(stage.simulation, earlier) if stage.simulation else ()
     count = Counter(line.sign for line in lines)
     said = "; ".join(filter(None, (stage.problem, left)))
-    return Change(stage.done, cells, said, lines[:_MOST_SHOWN], count["+"], count["-"])
+    return FunctionAfterPass(stage.done, cells, said, lines[:_MOST_SHOWN], count["+"], count["-"])
 
 
 def _stages(

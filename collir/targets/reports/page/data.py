@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from collir.cost.programs.critical import critical_path
-from collir.cost.programs.memory import Use
+from collir.cost.programs.memory import BufferUse
 from collir.cost.programs.simulation import Simulation
 from collir.targets.reports.memory import memory_lines, memory_series
 from collir.targets.reports.simulate import resource_name, stream_name
@@ -133,7 +133,7 @@ def _memory(simulation: Simulation) -> dict[str, Any]:
     """Return the bytes that a device holds over time, by what they are for."""
     peak, limit, _ = simulation.fullest
     series = _thinned([*memory_series(simulation)])
-    order = [str(use) for use in Use]
+    order = [str(use) for use in BufferUse]
     found = {name for _, sizes in series for name in sizes}
     uses = [name for name in order if name in found] or sorted(found)
     return {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Cell:
+class HtmlCell:
     """A cell of a table.
 
     Attributes:

@@ -1,0 +1,56 @@
+"""Put the iterations of loops one after the other.
+
+What: every ``repeat`` becomes its iterations. A slice is a ``pad`` that cuts the others off, and a
+``reshape`` without the leading dimension. The values that a loop stacks get a leading dimension by
+a ``reshape``, and become one value by a ``concat``.
+
+Why: steps of different iterations can then run at the same time, and become fewer.
+
+    %y = repeat 2 carry(%h = %x) slice(%w = %ws) {      // %ws is f32[2, 8]
+      %s = add %h, %w
+      yield %s
+    }
+becomes
+    %0 = pad %ws dim 0 high -1
+    %1 = reshape %0 to [8]
+    %s = add %x, %1
+    %2 = pad %ws dim 0 low -1
+    %3 = reshape %2 to [8]
+    %y = add %s, %3
+
+When not: loops with more iterations than ``most``, if it is given. A call may not give a value to
+a parameter that counts the iterations of such a loop: ``inline`` comes first then.
+
+Cost: the program is as many times as long, and so is the time to compile it. Where the target
+waits for all steps at the end of an iteration, steps may overlap now.
+"""
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from collir.ir.loops import repeats_in
+from collir.transforms.loops.unrolling import check_fixed_parameters, check_length, unroll
+
+
+@dataclass(frozen=True)
+class UnrollPass(ModulePass):
+    """Put the iterations of loops one after the other."""
+
+    name = "unroll"
+
+    most: int = 0
+    """The most iterations of a loop that is unrolled; 0: no limit."""
+
+    def __post_init__(self) -> None:
+        if self.most < 0:
+            raise ValueError("most is 0 (no limit) or more iterations")
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        loops = [x for x in repeats_in(op) if not self.most or x.times <= self.most]
+        check_fixed_parameters(loops)
+        check_length(loops)
+        for loop in reversed(loops):
+            unroll(loop)

@@ -1,0 +1,154 @@
+"""Composite operations of models, replaced by steps that do the same.
+
+An operation that needs the whole of a dimension is often behind an all_gather. Where its result
+lacks the dimension, or is cut again, the steps take the blocks that were gathered.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, SSAValue
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.names import set_name
+from collir.layout import DistType, LayoutError, Mesh
+from collir.layout.coll import SLICE
+from collir.layout.types import with_axes
+from collir.transforms.terms import BlockSteps, BlockValue
+
+Blocks = Mapping[str, tuple[str, ...]]
+"""The sub-axes over which indices that were whole are sharded now."""
+
+
+@dataclass(frozen=True)
+class _AtStep:
+    """A step, as expansions see it (a ``Forward``)."""
+
+    x: Sequence[BlockValue]
+    arguments: Mapping[str, Any]
+
+    @property
+    def types(self) -> Sequence[DistType]:
+        return [x.type for x in self.x]
+
+
+def expand_operations(function: FuncOp) -> None:
+    """Replace the composite operations of a function, also in its loops, in place."""
+    for op in list(function.walk()):
+        if isinstance(op, DistOp) and op.kind.expansion is not None and not _is_reduction(op):
+            expand_operation(op)
+
+
+def _is_reduction(op: DistOp) -> bool:
+    """Return whether an operation is a map or a reduction already: a mean."""
+    structure = op.structure
+    return structure is not None and bool(structure.reduced) and not structure.blocked
+
+
+def expand_operation(op: DistOp) -> None:
+    """Replace an operation: on blocks if that saves gathering them, else as it is typed."""
+    block, blocks = Block(), _gathered(op)
+    steps = BlockSteps(mesh_of(op), block)
+    steps.location = op.location
+    to = dist_type(op.result)
+    try:
+        result = steps.laid_out(expanded(op, steps, _blocks(op, steps, blocks)), to)
+    except LayoutError:  # such as averages of blocks of several sizes
+        for made in reversed(list(block.ops)):
+            block.erase_op(made)
+        result = steps.laid_out(expanded(op, steps, op.operands), to)
+    parent = op.parent
+    assert parent is not None
+    for made in list(block.ops):
+        made.detach()
+        parent.insert_op_before(made, op)
+    if result.name_hint is None:
+        set_name(result, op.result.name_hint)
+    op.result.replace_all_uses_with(result)
+    parent.erase_op(op)
+
+
+def expanded(op: DistOp, steps: BlockSteps, operands: Sequence[SSAValue]) -> SSAValue:
+    """Add the steps that do what a composite operation does to operands, and return their result.
+
+    Raises:
+        LayoutError: they are not well typed on these operands.
+    """
+    assert op.kind.expansion is not None
+    at = _AtStep([BlockValue(steps, operand) for operand in operands], op.arguments)
+    result = op.kind.expansion(at)
+    assert isinstance(result, BlockValue)
+    return result.value
+
+
+def expansion_on(op: DistOp, mesh: Mesh, types: Sequence[DistType]) -> tuple[Block, DistType]:
+    """Return a block with the steps that do what a composite operation does to operands of some
+    types, and the type of their result.
+
+    Raises:
+        LayoutError: they are not well typed on these operands.
+    """
+    block = Block(arg_types=[DistTensorType(x) for x in types])
+    return block, dist_type(expanded(op, BlockSteps(mesh, block), block.args))
+
+
+def _blocks(op: DistOp, steps: BlockSteps, blocks: Blocks) -> list[SSAValue]:
+    """Return the operands of an operation, in blocks."""
+    assert op.structure is not None
+    operands: list[SSAValue] = []
+    for operand, indices in zip(op.operands, op.structure.operands, strict=True):
+        for dim, index in enumerate(indices):
+            if index in blocks:
+                operand = _block(steps, operand, dim, blocks[index])
+        operands.append(operand)
+    return operands
+
+
+def _block(steps: BlockSteps, value: SSAValue, dim: int, axes: tuple[str, ...]) -> SSAValue:
+    """Return the block of a value in a dimension: what was gathered, or a slice."""
+    source = _source(value, dim)
+    if source is not None and dist_type(source).dims[dim].axes == axes:
+        return source
+    return steps.step(SLICE.name, (value,), {"axes": axes, "dim": dim})
+
+
+def _source(value: SSAValue, dim: int) -> SSAValue | None:
+    """Return the value of which a dimension was gathered, and nothing else; None: there is none."""
+    op = value.owner
+    if not isinstance(op, DistOp) or not op.kind.layout_only:
+        return None
+    before, after = dist_type(op.input), dist_type(value)
+    gathered = with_axes(before, dim, ())
+    return op.input if before != after and gathered == after else None
+
+
+def _gathered(op: DistOp) -> Blocks:
+    """Return the sub-axes over which indices are sharded in what the operands were gathered from,
+    of indices that need not be gathered."""
+    structure = op.structure
+    assert structure is not None
+    blocks: dict[str, tuple[str, ...]] = {}
+    for operand, indices in zip(op.operands, structure.operands, strict=True):
+        for dim, index in enumerate(indices):
+            source = _source(operand, dim) if index in structure.blocked else None
+            if source is None or index in blocks:
+                continue
+            axes = dist_type(source).dims[dim].axes
+            if index not in structure.result or _is_cut(op, structure.result.index(index), axes):
+                blocks[index] = axes
+    return blocks
+
+
+def _is_cut(op: DistOp, dim: int, axes: tuple[str, ...]) -> bool:
+    """Return whether all that use a result take its blocks in a dimension."""
+    users = [use.operation for use in op.result.uses]
+    return bool(users) and all(
+        isinstance(user, DistOp)
+        and user.kind.layout_only
+        and with_axes(dist_type(op.result), dim, axes) == dist_type(user.result)
+        for user in users
+    )

@@ -1,0 +1,1 @@
+"""Gradients of functions, by reverse-mode differentiation."""

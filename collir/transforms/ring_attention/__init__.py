@@ -1,0 +1,1 @@
+"""Attention of which each device has a block, computed around a ring."""
