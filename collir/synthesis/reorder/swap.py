@@ -52,7 +52,7 @@ def _scale(x: DistType, arguments: Arguments, ahead: bool) -> bool:
     if _selects(x):  # integers that wrap around do not keep their order
         return x.dtype.is_float
     factor = arguments["factor"]
-    assert isinstance(factor, float)
+    assert isinstance(factor, int | float)  # an integer with its formula, as in `scale %x by batch`
     if x.dtype.short_range and abs(factor) != 1:
         # A larger term may overflow, and so may a sum that is not smaller yet; a smaller term
         # may underflow where the sum does not.
