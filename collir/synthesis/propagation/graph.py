@@ -296,7 +296,7 @@ class TensorGraph:
 
 def adds(op: DistOp) -> bool:
     """Return whether a step adds its operands, so that it takes them all partial."""
-    shapes = {dist_type(operand).shape for operand in op.operands}
+    shapes = {tuple(map(int, dist_type(operand).shape)) for operand in op.operands}
     linear = op.indices is not None and op.indices.linear is Linear.ALL
     return linear and len(op.operands) > 1 and len(shapes) == 1
 
