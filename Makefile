@@ -1,4 +1,4 @@
-# One verb per step. `make run` and `make test` need Python 3.11, a C compiler and pip only.
+# One verb per step. `make run` and `make test` need Python 3.11 or newer, a C compiler and pip only.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Two files of tests at a time: many wait for MPI ranks, which have the cores for themselves then.
 AT_ONCE := -n 2 --dist loadfile
 
-.PHONY: help run test test-all lint format bench bench-search testbed docs clean
+.PHONY: help run test test-all lint format bench bench-search testbed docs site clean
 
 help:
 	@echo "make run       install; decompose, cost and run examples/sync_gradients.coll on 8 MPI ranks"
@@ -15,10 +15,11 @@ help:
 	@echo "make test-all  the slow tests too, and the filecheck files under plain lit"
 	@echo "make lint      ruff, basedpyright"
 	@echo "make format    ruff, changing files"
-	@echo "make bench     the benchmarks (times, as ratios), and docs/p2.md anew"
+	@echo "make bench     the benchmarks (times, as ratios), and those of papers anew"
 	@echo "make bench-search  those of exact search (6 minutes), and docs/search-scaling.md anew"
 	@echo "make testbed   run programs on a real network of shaped links (70 minutes, Linux), and docs/testbed.md anew"
 	@echo "make docs      write the generated pages of docs/ anew"
+	@echo "make site      build the site of docs/ into build/site; warnings are errors"
 
 $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON): set PYTHON=..."; exit 1; }
@@ -54,7 +55,7 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python benchmarks/run.py
-	$(BIN)/python benchmarks/strategies.py
+	$(BIN)/python benchmarks/papers/p2/speed.py
 	$(BIN)/python benchmarks/pipelines.py --machines 40
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/layers.py
@@ -62,8 +63,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/models/emitted_jax.py
 	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/pass_speed.py
-	$(BIN)/python benchmarks/p2.py
-	$(BIN)/python benchmarks/distir.py
+	$(BIN)/python benchmarks/papers/p2/page.py
+	$(BIN)/python benchmarks/papers/distir/page.py
 
 bench-search: $(STAMP)
 	$(BIN)/python benchmarks/search/running/run.py
@@ -81,6 +82,11 @@ testbed: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m collir.tools.docs
+
+site:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis

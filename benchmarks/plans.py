@@ -38,19 +38,18 @@ PAGE = ROOT / "docs" / "plans.md"
 HEAD = """\
 # Plans beside published configurations
 
-Written by `python benchmarks/plans.py --page`; do not edit.
-
-Steps of Llama 3 and GPT-3 on H100s, as NVIDIA published them: its benchmarks of NeMo and MaxText.
-Each configuration is a program of [collir new](models.md) (GPT-3: of
-[sweep.coll](../examples/models/sweep.coll)), compiled and simulated on `@dgx_h100` as a
-[sweep](sweep.md) does it; nothing is fitted to these rows. The sweep has its default options, and
-an axis of words where a row has one. Most rows do not say what was computed again: here it is
-nothing, but all layers for those of ZeRO-3 that lack the memory otherwise. Configurations are
+See how close simulated steps are to NVIDIA's published ones of Llama 3 and GPT-3 on H100s (NeMo,
+MaxText), and what a sweep would have picked. Each configuration is a program of [collir
+new](models.md) (GPT-3: of [sweep.coll](../examples/models/sweep.coll)), compiled and simulated on
+`@dgx_h100` as a [sweep](sweep.md) does it; nothing is fitted to these rows. The sweep has its
+default options, and an axis of words where a row has one. Most rows do not name their
+recomputation: here it is none, or full for ZeRO-3 that lacks memory. Configurations are
 tensor/data/stages, words (`cp`), the sequences of a microbatch, chunks of a stage, ZeRO.
 
-All rows ran in 80 GB. What simulations need more, where they do, are activations: a layer keeps
-what its program reads again, with results of maps that kernels make again. So a pick that has the
-memory here has it there, and a sweep may miss plans that fit there alone.
+Written by `python benchmarks/plans.py --page`; do not edit.
+
+All rows ran in 80 GB. Simulations may need more, for activations that kernels recompute. So a pick
+fits there too, and a sweep may miss plans that fit there alone.
 """
 
 

@@ -46,9 +46,8 @@ PAGE = ROOT / "docs" / "published.md"
 HEAD = """\
 # Sweeps beside configurations that were measured
 
-Written by `python benchmarks/published.py --page`; do not edit.
-
-Iterations of GPT on A100 were measured by the authors of vTrain (Megatron-DeepSpeed; 27 rows of
+See how close simulated iterations of GPT are to published ones, and what a sweep would have picked.
+Iterations on A100 were measured by the authors of vTrain (Megatron-DeepSpeed; 27 rows of
 their table) and by Korthikanti et al. (arXiv 2205.05198, table 5, full recomputation). Each
 configuration is a program here, and is simulated on
 [@a100](../benchmarks/models/training/a100.coll), whose constants were fitted to vTrain's iterations
@@ -56,6 +55,8 @@ with another program, as [training](training.md) has it; nothing is fitted to th
 to the table of Korthikanti et al. The model is
 [sweep.coll](../examples/models/sweep.coll) with the kernels of Megatron-LM. It has no biases and no
 dropout, and its optimiser is not one kernel, which shows where a step is short (22B).
+
+Written by `python benchmarks/published.py --page`; do not edit.
 
 Frameworks of that time hid little of what they sent, so measured times are beside simulations
 without `overlap`; the next column is with it, as the sweep compares. The shares of the rows are
@@ -66,11 +67,11 @@ batch, 80 GB, full recomputation and no ZeRO, with any sizes of tensor, data and
 parallelism, microbatches, and `1f1b` or `interleaved` with 2 to 4 chunks. Configurations are
 tensor/data/stages, and the sequences of a microbatch.
 
-**Why the picks are others.** Where there are stages, the picks of vTrain's sizes have less tensor
-parallelism, whose all_reduces are in the way of every layer, and several chunks of a stage make up
-for the longer pipeline: the measured ones all ran `1f1b`. Picks use up the memory, and leave little
-to what a framework needs besides; `--memory "64 GB"` leaves more. The rows of Korthikanti et al.
-are simulated 9 to 19 % too slow: the constants are those of vTrain's cluster and its software.
+**Why the picks differ.** With stages, the picks have less tensor parallelism, whose all_reduces
+every layer waits for, and several chunks of a stage make up for the longer pipeline; the measured
+ones all ran `1f1b`. Picks use up the memory; `--memory "64 GB"` leaves more to the framework. The
+rows of Korthikanti et al. are simulated 9 to 19 % too slow: the constants are those of vTrain's
+cluster and its software.
 """
 
 KERNELS = """\

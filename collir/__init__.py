@@ -1,8 +1,7 @@
 """collir: a compiler for distributed communication.
 
-The package offers the functions of ``collir.tools.api``: ``parse``, ``instantiate``,
-``run_passes``, ``simulate``, ``cost_formulas``, ``cost_function``, ``pass_costs``, ``emit``; and
-the builders of programs in Python: ``module_of`` and ``FunctionBuilder``.
+The names in ``__all__`` are the Python API. docs/api.md shows how to use them, and
+docs/stability.md says what is stable.
 """
 
 import importlib
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from collir.tools.shell import UsageError as UsageError
     from collir.tools.sweep_api import sweep as sweep
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "DiagnosticError",

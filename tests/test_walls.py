@@ -166,6 +166,15 @@ def test_problems_know_nothing_of_collectives() -> None:
             assert name.startswith(allowed), f"{path} imports {name}"
 
 
+def test_nothing_imports_the_benchmarks() -> None:
+    """The papers of benchmarks/papers are packages for tests and scripts alone."""
+    papers = {path.parent.name for path in ROOT.glob("benchmarks/papers/*/__init__.py")}
+    assert papers == {"p2", "distir", "hap", "d_rec"}
+    statement = re.compile(rf"^\s*(?:from|import) (?:benchmarks|{'|'.join(papers)})\b", re.M)
+    for path in (ROOT / "collir").rglob("*.py"):
+        assert not statement.search(path.read_text(encoding="utf-8")), path
+
+
 def test_passes_cannot_be_imported_twice() -> None:
     source = (ROOT / "collir" / "passes" / "__init__.py").read_text(encoding="utf-8")
     with pytest.raises(ImportError, match=r"import collir\.passes"):

@@ -313,8 +313,8 @@ MUTANTS = [
         "proofs",
         "a transpose is undone the wrong way",
         LOCAL_PROOFS,
-        "return Value(tuple(x.shape[dim] for dim in order), x.place, substituted(x.expr, values))",
-        "return Value(tuple(x.shape[dim] for dim in order), x.place, x.expr)",
+        "in order), x.place, substituted(x.expr, values))",
+        "in order), x.place, x.expr)",
         PROOFS,
     ),
     Mutant(
@@ -442,8 +442,8 @@ MUTANTS = [
         "costs",
         "what is sent goes to the neighbour",
         "collir/cost/collectives/permutation.py",
-        "        return Listed(np.array([sender]), np.array([receiver]))",
-        "        return Listed(np.array([sender]), np.array([(sender + 1) % collective.ranks]))",
+        "return ListedMessages(np.array([sender]), np.array([receiver]))",
+        "return ListedMessages(np.array([sender]), np.array([(sender + 1) % collective.ranks]))",
         ("tests/cost/test_places.py",),
     ),
     Mutant(

@@ -237,8 +237,8 @@ plant(
     ),
     (
         "leaves of keys stay where they are",
-        "self.travels = [n for n, role in enumerate(roles) if role is Role.KEY]",
-        "self.travels = [n for n, role in enumerate(roles[:3]) if role is Role.KEY]",
+        "self.travels = [n for n, role in enumerate(roles) if role is AttentionRole.KEY]",
+        "self.travels = [n for n, role in enumerate(roles[:3]) if role is AttentionRole.KEY]",
     ),
 )
 

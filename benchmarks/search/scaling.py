@@ -276,12 +276,11 @@ def _line(line: Line) -> str:
 TEXT = """\
 # How far a search scales: a model
 
-Written by `python benchmarks/search/scaling.py` (collir {version}); do not edit.
+Read off how many cores a search can use before its coordinator is busy. The coordinator and the
+workers are those of `collir.search` on real trees; only the time is simulated. A speed-up compares
+with one worker that has no overhead and visits the nodes of the sequential search.
 
-This page predicts the speed-up of searches on thousands of cores by simulation. The coordinator and
-the workers are those of `collir.search`, and they search real trees with real bounds and solutions;
-only the time is simulated. A speed-up compares with one worker that has no overhead and visits the
-nodes of the sequential search.
+Written by `python benchmarks/search/scaling.py` (collir {version}); do not edit.
 
 ## What is assumed
 

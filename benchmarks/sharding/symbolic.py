@@ -181,9 +181,9 @@ TABLES = {
 TEXT = """\
 # Layouts without a profile, measured
 
-[SMSG](https://hal.science/hal-04551101) (Wang et al., IJPP 2023) claims that amounts of data are
-enough to choose layouts, on all machines and for all sizes. `shard{method=symbolic}` (`greedy`
-here) and `shard{method=amounts}` ([sharding](sharding.md)) choose so. `python
+Decide whether you can [shard](sharding.md) a model without rates of your machine, as
+[SMSG](https://hal.science/hal-04551101) (Wang et al., IJPP 2023) claims, and what that costs:
+`shard{method=symbolic}` (`greedy` here) and `shard{method=amounts}` count bytes alone. `python
 benchmarks/sharding/symbolic.py --page` writes this page. Times of plans are predictions; seconds
 are CPU seconds of a core that others shared.
 
@@ -219,19 +219,17 @@ of one that has no latency: they are there for every second machine. With three 
 is searched. <!-- portability -->
 
 Most plans by amounts are near the best, but the worst takes 8 times as long: the MLP had better
-leave a slow level unused. One ratio does not mend this: neither that of the bandwidths, nor that of
-computing to a mean bandwidth. Both together do: of what a profile says, latencies alone hardly
-matter. So whoever knows the proportions of a machine describes it by them, in any unit, and takes
-`method=exact`.
+leave a slow level unused. The ratios of the bandwidths and of computing together mend this, and
+neither does alone; latencies hardly matter. So describe a machine by its proportions, in any unit,
+and take `method=exact`.
 
 ## Other sizes
 
 One size is an eighth to 8 times as large, on three machines of 8 nodes of 8 devices. `kept` is the
 exact plan of the sizes before, or what divides of it (the last column). <!-- changed -->
 
-A plan made anew by amounts is worse in most cases than the exact plan of another profile that is
-kept: sizes change what to do through rates too. It is better at worst where the batch or the number
-of devices changes.
+In most cases, a new plan by amounts is worse than the kept exact plan of other sizes. Its worst
+case is better where the batch or the number of devices changes.
 
 Limits: three small models, one cost model, no limit of memory; nothing ran on such machines. The
 least is proven but for three programs (21 % at worst), and may expand softmax and losses.

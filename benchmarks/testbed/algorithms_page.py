@@ -306,14 +306,14 @@ def tree_rows(own: Sequence[Group], other: Sequence[Group]) -> list[list[str]]:
 TEXT = """\
 # Algorithms beside a real network
 
-Written by `python benchmarks/testbed/algorithms.py --page` from the measurements of {date};
-do not edit.
-
-Does the code of [`using NAME`](algorithms.md) take the time that is predicted, and is an algorithm
-that the prices choose as fast as MPICH's? Every collective runs by each of its algorithms over all
+See whether the code of [`using NAME`](algorithms.md) takes the predicted time, and is as fast as
+MPICH's own algorithms. Every collective runs by each of its algorithms over all
 ranks of six networks of [the testbed](testbed.md), as the C that `-t mpi` prints, and by MPICH
 {mpich} itself: as it chooses, and by each algorithm that its settings know. All results are equal,
 bit by bit.
+
+Written by `python benchmarks/testbed/algorithms.py --page` from the measurements of {date};
+do not edit.
 
 - **Networks**: `@two_nodes`, `@four_nodes` and `@two_racks` of that page; and three irregular ones:
   `@uneven` of that page, `@ports` (eight ranks on a switch, links of 200, 100 and 50 Mbit/s) and
@@ -328,8 +328,7 @@ bit by bit.
 - *Pairs* are two algorithms of a collective, a size and a network that differ by more than 5 %;
   *right* are those predicted in that order.
 - *Over MPICH's choice* is its time divided by that of the algorithm with the least predicted time:
-  the median, and the range. *Over MPICH's best* compares with the fastest of its algorithms, which
-  a user has to find by trying.
+  the median, and the range. *Over MPICH's best* compares with the fastest of its algorithms.
 
 {summary}
 
@@ -364,10 +363,10 @@ NOTES = """\
 ## Where the code is faster, and where not
 
 - **MPICH's choice does not know the network.** Its reduce_scatter (recursive halving) and its
-  all_gather (recursive doubling) send half of the buffer between the nodes that are farthest apart;
-  the hierarchical ones send what is left between them: 3.0 to 4.8 times as fast with 256 KiB on two
-  and three levels. Its broadcast of that size has the same all_gather in it. Its all_reduce is as
-  good as ours.
+  all_gather (recursive doubling) send half of the buffer between the most distant nodes; the
+  hierarchical ones send only the reduced blocks: 3.0 to 4.8 times as fast with 256 KiB on two and
+  three levels. Its broadcast of that size has the same all_gather in it. Its all_reduce is as good
+  as ours.
 - **MPICH's best** is as fast, as it has such algorithms too, in other order or under other names: a
   ring, `noncommutative` and `recexch_halving`, which begin with neighbours.
 - On `@lanes`, all ranks send to all others at once (`direct`), which MPICH has for all_to_all only.

@@ -267,17 +267,18 @@ def groups(results: Path) -> Iterator[Group]:
 TEXT = """\
 # Sharded models beside a real network
 
+See whether the sharding that is predicted to be the fastest is the fastest. Training steps (loss,
+gradients, an update of the weights) of two models run in ten shardings each on the 8 ranks of the
+network `two_nodes` of [the testbed](testbed.md): two nodes of four ranks, uplinks of 50 Mbit/s,
+rank links of 200 Mbit/s. The [types of a few values](parallelism.md) say the sharding. `propagate`
+writes the program, which runs as the Python that `-t mpi4py` prints. All steps of a model give the
+same loss.
+
 Written by `python benchmarks/testbed/models.py --page` from the measurements of {date};
 do not edit.
 
-Is the sharding that costs predict to be fastest the one that is? Training steps (loss, gradients,
-an update of the weights) of two models run in ten shardings each on the 8 ranks of the network
-`two_nodes` of [the testbed](testbed.md): two nodes of four ranks, uplinks of 50 Mbit/s, rank links
-of 200 Mbit/s. The [types of a few values](parallelism.md) say the sharding. `propagate` writes the
-program, which runs as the Python that `-t mpi4py` prints. All steps of a model give the same loss.
-
 - **Models**: {models}.
-- **Programs**: as `propagate` writes them, and behind the passes of [default](passes.md#default)
+- **Programs**: as `propagate` writes them, and behind the passes of [default](pipelines.md#default)
   but `overlap`.
 - **Predictions**: the network is calibrated with single collectives, as on [that page](testbed.md).
   The device is calibrated with the programs of `collir calibrate --device`, all ranks at once: 8
@@ -290,8 +291,8 @@ whole shards between nodes again and again; `decompose` takes the levels one by 
 ## Summary
 
 *Pairs* are two shardings of a model whose measured times differ by more than 5 %; *right* are those
-predicted in that order. *Pick* says how much longer the sharding takes that is predicted to be the
-fastest than the one that is.
+predicted in that order. *Pick* says how much longer the predicted fastest sharding takes than the
+measured fastest.
 
 {summary}
 

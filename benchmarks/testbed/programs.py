@@ -1,6 +1,7 @@
 """Cases, their placements and programs, and their predicted costs."""
 
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,14 +21,16 @@ from collir.ir.functions import functions_of
 from collir.layout import Axis, LayoutError, Mesh
 from collir.machine import Machine
 from collir.syntax.reader import read
-from collir.synthesis.p2.candidates import p2_candidates
-from collir.synthesis.p2.matrices import Matrix, matrices
+from collir.synthesis.placement.matrices import Matrix, matrices
 from collir.synthesis.placement.meshes import mesh_of_matrix
 from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.choices import search_programs
 from collir.synthesis.programs.rewriting import rewrite, searched_in
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.steps import CollectiveStep, Program, StepSequence
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "papers"))
+from p2.candidates import p2_candidates
 
 MACHINES = Path(__file__).parent / "machines"
 SEARCHED = 100

@@ -15,7 +15,7 @@ from collir.cost.calibration import Calibration, Sample, calibrate
 from collir.cost.model import StepCost
 from collir.ir.functions import functions_of
 from collir.machine import Machine
-from collir.synthesis.p2.matrices import Matrix
+from collir.synthesis.placement.matrices import Matrix
 
 
 @dataclass(frozen=True)

@@ -138,10 +138,7 @@ def words(c: Configuration) -> str:
 TEXT = """\
 # A sweep beside a real network
 
-Written by `python benchmarks/testbed/sweeps.py --page` from the measurements of {date};
-do not edit.
-
-Is the configuration that [collir sweep](sweep.md) picks the fastest one? A training step of
+See whether the configuration that [collir sweep](sweep.md) picks is the fastest. A training step of
 DistIR's MLP-xs (8 layers of width 512 in pairs, batch {batch}, f32) runs in all {count}
 configurations of data, tensor and pipeline parallelism, at each placement on the 8 ranks of the
 network `two_nodes` of [the testbed](testbed.md), with microbatches of {rows} rows of a device where
@@ -151,11 +148,13 @@ calibrated with single collectives, and the device with small programs, as on
 [that page](testbed-models.md); nothing is fitted to the steps. Times are medians of {runs} runs of
 the slowest rank.
 
+Written by `python benchmarks/testbed/sweeps.py --page` from the measurements of {date};
+do not edit.
+
 {summary}
 
-Times are too large where a few ranks compute at a time, as in pipelines across nodes and with many
-small microbatches: the device is calibrated with all 8 ranks at once on 2 cores, and a rank that
-computes while others wait has more of them.
+Predicted times are too long where few ranks compute at a time, as in pipelines across nodes: the
+device is calibrated with all 8 ranks at once on 2 cores, and a rank that computes alone has more.
 
 {rows_of_all}
 """

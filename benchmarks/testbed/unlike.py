@@ -175,15 +175,15 @@ def measure(results: Path) -> None:
 TEXT = """\
 # Uneven plans beside a real network
 
+See how much faster unlike devices are with the [weights](sharding.md#unlike-devices) that `shard`
+chooses, and whether the prediction is right. Eight ranks have links of 200 Mbit/s, and quotas of
+CPU: four have {fast} us of every {period} us, and four {slow} us. The training step of
+[shard.coll](../examples/models/shard.coll) runs with equal shares, in the layouts that are the best
+on eight slow devices, and as `shard` divides it for these ranks; in turns, as the Python that `-t
+mpi4py` prints.
+
 Written by `python benchmarks/testbed/unlike.py --page` from the measurements of {date};
 do not edit.
-
-For devices of unlike kinds, `shard` chooses [weights](sharding.md#unlike-devices): is the gain the
-one that is predicted? Eight ranks have links of 200 Mbit/s, and quotas of CPU: four have {fast} us
-of every {period} us, and four {slow} us. The training step of
-[shard.coll](../examples/models/shard.coll) runs with equal shares, in the layouts that are the best
-on eight slow devices, and as `shard` divides it for these ranks; in turns, as the Python that
-`-t mpi4py` prints.
 
 - **Predictions** are simulations. The network is calibrated with single collectives, and both kinds
   of ranks with the programs of `collir calibrate --device`, under the same quotas and all ranks at

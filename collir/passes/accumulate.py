@@ -24,12 +24,12 @@ cheaper program is taken. ``over`` names the axes of the reductions to rewrite, 
 those of gradients and not those of activations.
 
 When not: reductions that name their algorithm (``using``), are ``async`` or ``ahead``, or leave the
-result at a root; a ``redistribute``, of which ``decompose`` makes reductions; and values of which
-no dimension divides.
+result at a root; a ``redistribute``, which becomes reductions in ``decompose`` only; and values
+without a dimension that the group divides.
 
-Cost: the bytes of the reduction in the narrow type where the sub-axes are on one level, and the
-time to add the terms, which NCCL's kernels do on the way. The terms in f32 take memory, twice that
-of the operand, unless a compiler fuses the cast with the sum.
+Cost: on one level, the same bytes as the reduction in the narrow type, and the time to add the
+terms, which NCCL's kernels hide. The terms in f32 take twice the memory of the operand, unless a
+compiler fuses the cast with the sum.
 """
 
 from dataclasses import dataclass

@@ -28,7 +28,8 @@ Rules, to be fixed by an option:
 - ``xla``: a bucket has at most 30 MiB, as in XLA's combiner of all_reduces; ``size`` replaces it.
 
 If no rule is given, every rule is tried; each candidate is scheduled as ``overlap`` would, and the
-fastest wins. If none pays as a whole, ``earliest`` packs those kinds of collectives that do.
+fastest wins. If none is faster as a whole, ``earliest`` packs only the kinds of collectives that
+gain.
 
 When not: collectives that name their algorithm (``using``) or are ``async``, and permutes, are not
 packed, and no bucket has both a collective and one that needs its result. Functions with a

@@ -5,9 +5,8 @@ collectives and local steps that takes its operand's layout to that of its resul
 model. Programs are chosen by an exact search; or a fixed strategy is used for every ``all_reduce``
 over several levels.
 
-Why: the inner links of a machine are faster than the outer ones. Reducing inside first leaves less
-to send, or fewer devices that send, through the outer ports; and a value of which several devices
-hold copies needs to be sent only once.
+Why: the inner links of a machine are faster than the outer ones. After a reduction inside, fewer
+bytes, or fewer devices, go through the outer ports; and of several copies only one has to be sent.
 
 Fixed strategies (levels innermost last):
 
@@ -42,17 +41,16 @@ dimensions as they are: no flat dimension is padded, and no program runs in chun
 
 When not: a collective that names its algorithm (``using``), or on a mesh that is not placed on
 levels; a fixed strategy, or ``up_to``, with an axis with weights. A collective that no program
-beats stays as it is written, and a remark says so.
-Redistributions in which the order of shards matters never run in chunks.
+beats stays as it is written, and a remark says so. Redistributions in which the order of shards
+matters never run in chunks.
 
-Cost: never more than before, as a simulation has it: what devices copy between the steps and inside
-of them is counted, and a program that makes its function slower as steps overlap is left out, with
-a remark. Fixed strategies (rings, D bytes per device, n children of the outermost level, a group of
+Cost: the simulated time never increases. Copies between the steps and inside them are counted, and
+a program that makes its function slower, because steps then overlap less, is left out with a
+remark. Fixed strategies (rings, D bytes per device, n children of the outermost level, a group of
 all G devices): through the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast`` send 2 (1 - 1/n)
 D, where one flat ring over all G devices sends 2 (1 - 1/G) D in hardware order, and up to the
 number of devices below as often in another; ``ar-per-level`` sends 2 (1 - 1/n) D of every device
-below. All three have more steps than a flat all_reduce, so more latencies: small buffers may be
-faster flat.
+below. All three have more latencies than a flat all_reduce, which may be faster for small buffers.
 """
 
 from dataclasses import dataclass

@@ -16,14 +16,14 @@ The function is the forward program and, behind it, its reverse, in steps of the
 derivative is that of the meaning on one device, so a collective passes a cotangent on. A cotangent
 is brought to the layout of its value where the value was computed, by one collective or a
 ``redistribute``. A gradient has the layout of its argument. The reverse of a ``repeat`` is a
-``repeat`` in the other direction over values that the forward loop stacks. What depends on slices
-and invariants only is computed again, and what was gathered is gathered again. After a ``call`` or
-a ``repeat`` with ``recompute``, only its operands or carries are kept, and the rest is computed
-again behind a ``barrier``.
+``repeat`` in the other direction over values that the forward loop stacks. Values that depend on
+slices and invariants only are computed again, and gathered again. After a ``call`` or a ``repeat``
+with ``recompute``, only its operands or carries are kept, and the rest is computed again behind a
+``barrier``.
 
 When not: a function with a step that has no gradient, which is an error where it stands.
 
-Cost: about twice the work of the forward program, and the memory of what is kept.
+Cost: about twice the work of the forward program, and the memory of the kept values.
 """
 
 from dataclasses import dataclass

@@ -20,19 +20,30 @@ becomes, with ``%logits: f32[64@data, 512@model]``,
     %6 = one_hot %labels to f32[64@data, 512@model]
 and so on, to ``%losses``. The all_gather is left without a use, for ``dce``.
 
-When not: averages of blocks of several sizes are no average, so what is sharded by weights is
-gathered for norms. Values of 16 bits are computed in f32 in between, as the composites are.
+When not: norms over an axis with weights, whose operands are gathered, because averages of unequal
+blocks do not add up to an average. Values of 16 bits are computed in f32, as in the composites.
 
-Cost: an operation takes one step where its expansion takes several, each of which reads and writes
-memory. Expand what is sharded, or what is to be looked at; a kernel for the whole is faster else.
+Cost: each step of an expansion reads and writes memory, so expand only operations on sharded
+dimensions; otherwise one kernel is faster.
 """
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
-from collir.ir.functions import functions_of
-from collir.transforms.expansion import expand_operations
+from collir.dialects.operation import DistOp
+from collir.passes.locations import keep_locations
+from collir.transforms.expansion import expand_operation, is_composite
+
+
+class ExpandComposite(RewritePattern):
+    """Replace a composite operation by steps that do the same."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if isinstance(op, DistOp) and is_composite(op):
+            expand_operation(op, rewriter)
 
 
 class ExpandPass(ModulePass):
@@ -41,5 +52,6 @@ class ExpandPass(ModulePass):
     name = "expand"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in functions_of(op):
-            expand_operations(function)
+        PatternRewriteWalker(
+            ExpandComposite(), apply_recursively=False, listener=keep_locations()
+        ).rewrite_module(op)

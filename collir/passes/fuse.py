@@ -1,13 +1,12 @@
 """Fuse steps that follow each other into fewer, or cheaper ones.
 
-What: two steps and more in a row, whose values in between nothing else uses, become the cheapest
-program from the first layout to the last; they vanish if that is the same layout. And the ``add``
-of the results of two equal steps becomes one step on the sum.
+What: a chain of steps, whose intermediate values nothing else uses, becomes the cheapest program
+from the first layout to the last, or vanishes if these are the same. The ``add`` of the results of
+two equal steps becomes one step on the sum.
 
-Why: in programs that are put together from parts, such as layers, a part often undoes what the part
-before it did: it cuts what was just gathered, or gathers what was just reduced and scattered. A
-collective changes nothing but the layout of a value, and types say all of a layout, so all programs
-between the same two types do the same.
+Why: where layers meet, one often undoes what the layer before it did: it cuts what was just
+gathered, or gathers what was just reduced and scattered. A collective changes only the layout of a
+value, so all programs between the same two types do the same.
 
     %1 = all_gather %x over data dim 0
     %2 = slice %1 over data dim 0            // is %x
@@ -31,8 +30,9 @@ between the same two types do the same.
     %s = slice %ds over data dim 1           // is %ds
 
 When not: steps that say how they run (``using``), or that they need not be waited for (``async``);
-values that are used twice, or returned. On meshes that are not placed, only rows that lead back to
-their first layout, and sums. A sum is not moved where adding more takes longer than the step.
+values that are used twice, or returned. On meshes that are not placed, only chains that lead back
+to their first layout, and sums. A sum stays where adding more bytes takes longer than the step that
+is saved.
 
 Cost: never more than before under the model; at the same cost, fewer steps. A function with
 ``async`` steps that would take longer in all stays as it is, and a remark says so. Sums in another

@@ -1,11 +1,10 @@
 """Take the gradient of a batch as a sum over microbatches.
 
 What: where a step takes the gradient of a function whose result is a sum or a mean over a batch,
-the batch is cut into microbatches, and a ``repeat`` adds their gradients up. The index of the batch
-is followed through the function; gradients of 16 bits are added up in f32. All inputs are cut in
-the same rows, whatever their layouts.
+the batch is cut into microbatches, and a ``repeat`` adds their gradients up, those of 16 bits in
+f32. All inputs are cut at the same rows, whatever their layouts.
 
-Why: a device keeps the activations of one microbatch alone. `pipeline` does the same, and cuts the
+Why: a device keeps the activations of one microbatch only. `pipeline` does the same, and cuts the
 layers into stages too.
 
     %loss, %d_w = gradient @loss(%x, %w) wrt %w
@@ -15,12 +14,11 @@ becomes, with `microbatches=4`,
       ...
     }
 
-The result is what the step computed before. A number that the function reads from the size of the
-batch means the whole batch: where there is one, microbatches run a function of their own with one
-more parameter. What depends on data alone and needs all of it, such as a count of tokens, is
-computed once, in front of the loop. Where the number of a row counts, as in ``iota`` or
-``uniform``, a microbatch takes its rows of all; so random numbers that are drawn in a loop over
-layers are drawn for the whole batch each time, which a remark says.
+The result stays the same. A number that the function reads from the size of the batch still means
+the whole batch: microbatches then run a function of their own with one more parameter. A value that
+depends on data alone and needs the whole batch, such as a count of tokens, is computed once, in
+front of the loop. Of ``iota`` or ``uniform``, a microbatch takes its rows of the whole; random
+numbers in a loop over layers are then drawn for the whole batch each time, which a remark says.
 
     func @loss(batch = 16)(%x: f32[batch, 8], %tokens: i32[batch], %w: f32[8, 8]) ... {
       %o = constant value batch to f32[]
@@ -35,11 +33,10 @@ becomes
       %o = constant value whole_batch to f32[]
       ...
 
-When not: something that depends on what is differentiated needs several parts of the batch, and is
-neither a sum nor a mean over it, such as a normalisation over the batch, or rows that are picked by
-their position; an error says where.
+When not: a differentiated value that mixes rows of the batch other than by a sum or a mean, such as
+a normalisation over the batch, or rows picked by their position. An error says where.
 
-Cost: weights are read once for each microbatch, and so is what is sent inside the function.
+Cost: each microbatch reads the weights, and runs the collectives of the function.
 """
 
 from dataclasses import dataclass

@@ -32,8 +32,8 @@ When not: no step moves over a loop or a call, or out of the body of a loop. A `
 functions that no order makes faster, stay as they are.
 
 Cost: the time that a simulation under the model predicts never increases. Collectives under way may
-need more memory than before, but never more than a device has: where a function with loops or calls
-would, the steps between two of them keep their order.
+need more memory, but never more than a device has: where it is short in a function with loops or
+calls, the steps between two of them keep their order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -2,13 +2,13 @@
 
 What: a step that adds gradients up over microbatches (or, with `microbatches=`, one that takes the
 gradient of a batch) becomes a ``repeat`` with a ``schedule``. Its layers, stacked along the leading
-dimension of their weights, are cut into chunks at the places of an axis. What the forward pass does
-for a chunk becomes a function (F), and so does what the backward pass does: the gradient of its
-inputs (B), and, where the schedule has them apart, that of its weights (W).
+dimension of their weights, are cut into chunks at the places of an axis. The forward pass of a
+chunk becomes a function (F), and so does its backward pass: the gradient of its inputs (B), and, if
+the schedule has it as a task of its own, that of its weights (W).
 
-Why: stages send activations of one layer, where data parallelism sends all gradients, and tensor
-parallelism several activations of every layer. The schedule decides how long places wait, and how
-many microbatches they keep activations of.
+Why: stages send the activations of one layer; data parallelism sends all gradients, and tensor
+parallelism several activations of every layer. The schedule decides how long places wait, and of
+how many microbatches they keep activations.
 
     %loss, %d_w = repeat 8 carry(%l = %zero, %d = %zeros) slice(%x = %batches) with(%w = %w) {
       %own, %own_w = gradient @loss(%x, %w) wrt %w
@@ -29,22 +29,21 @@ becomes, on an axis `pipe` of two places,
     }
     %d_w = assemble %d_0, %d_1 over pipe dim 0
 
-What stands in front of the layers is in the first chunk, and what stands behind them in the last.
-Values that another chunk needs are sent there. Weights that two places use, such as a tied
-embedding, have their home at the first; each place adds up its own gradients, which are added
-behind the loop. What is done around the loop is done where its values are: stacks of layers become
-sharded along their leading dimension, so an optimiser stays one step for all places. With several
-chunks at each place (`interleaved`, `zb-v`), a stack `%w` is as many arguments and results, one for
-each row of chunks: `%w`, `%w_1` and so on. With two copies of the model (`dualpipe`), the weights
-of the first are sent to where the second has their chunks, once in a step, and its gradients are
-sent back.
+Steps in front of the layers are in the first chunk, and steps behind them in the last. Values that
+another chunk needs are sent there. Weights that two places use, such as a tied embedding, have
+their home at the first; each place adds up its own gradients, which are added behind the loop.
+Stacks of layers become sharded along their leading dimension, so an optimiser stays one step for
+all places. With several chunks at each place (`interleaved`, `zb-v`), a stack `%w` is as many
+arguments and results, one for each row of chunks: `%w`, `%w_1` and so on. With two copies of the
+model (`dualpipe`), the weights of the first are sent to where the second has their chunks, once in
+a step, and its gradients are sent back.
 
-With `layers=`, chunks have different numbers of layers: the axis gets [weights](language.md#meshes)
-in the mesh, so that `f32[12@pipe, ...]` is cut as the layers are. With several chunks at each
-place, all rows are cut in the same proportion.
+With `layers=`, chunks have different numbers of layers: the axis gets weights
+(docs/language/meshes.md) in the mesh, so that `f32[12@pipe, ...]` is cut as the layers are. With
+several chunks at each place, all rows are cut in the same proportion.
 
-When not: layers of several kinds of loops, a step that needs all layers in each microbatch, values
-over the axis already; an error says where.
+When not: layers in several kinds of loops, a step that needs all layers in each microbatch, or
+types that use the axis already; an error says where.
 
 Cost: `-t simulate` shows the bubble, and what each place keeps.
 """

@@ -47,59 +47,58 @@ class PassPipeline:
 
 _DIFFERENTIATE = PipelineEntry(
     "differentiate",
-    "the collectives of a gradient can be rewritten once it is a function of the program",
+    "passes can rewrite the collectives of a gradient once it is a function of the program",
 )
 _PROPAGATE = PipelineEntry(
     "propagate",
-    "which collectives there are follows from the layouts of auto functions, gradients included",
+    "the layouts of auto functions, gradients included, decide which collectives there are",
 )
 _CLEAN = PipelineEntry(
-    "canonicalize", "what does nothing or is used by nothing need not be looked at by the others"
+    "canonicalize", "the other passes need not look at steps that do nothing or that nothing uses"
 )
 _REORDER = PipelineEntry(
     "reorder-by-hierarchy",
-    "values travel while they are small; steps that a cast or a scale kept apart then stand side "
-    "by side, for fuse",
+    "values travel while they are small, and steps that a cast or a scale stood between meet, for "
+    "fuse",
 )
 _BUCKET = PipelineEntry(
     "bucket",
-    "small collectives share their latencies; ahead of decompose, which makes steps over single "
-    "levels of them and chooses by the size of the buffer",
+    "small collectives share their latencies; before decompose, which chooses steps by the size "
+    "of the buffer",
 )
 _DECOMPOSE = PipelineEntry(
     "decompose",
-    "each collective in the cheapest steps over the levels, once it is known how large it is",
+    "each collective becomes its cheapest steps over the levels, once its size is known",
 )
 _CLEAN_AGAIN = PipelineEntry(
-    "canonicalize", "what the others have left behind goes, so that it is not scheduled"
+    "canonicalize", "unused steps that the others left behind are not scheduled"
 )
 _PREFETCH = PipelineEntry(
     "prefetch",
     "weights of the next layer are gathered beside this layer where that is faster and there is "
-    "memory; behind decompose, as each step of a gather is ahead by itself",
+    "memory; after decompose, because each step of a gather is ahead by itself",
 )
 _ROTATE = PipelineEntry(
     "rotate",
-    "gathers of the next layer become steps of the iteration in which they run, so that overlap "
-    "puts them in order with the others",
+    "gathers of the next layer become steps of the iteration in which they run, for overlap to "
+    "order",
 )
 _OVERLAP = PipelineEntry(
     "overlap",
-    "a schedule is for the steps that there are in the end; and fuse and bucket leave alone what "
-    "is async",
+    "the schedule is for the final steps, and fuse and bucket do not touch async ones",
 )
 
 _SHARE = PipelineEntry(
     "cse",
-    "gradients by several operands of one operation share its statistics; behind fuse, which "
-    "leaves values alone that are used twice",
+    "the gradients of an operation by its operands share statistics; after fuse, which skips "
+    "values that are used twice",
 )
 
 _DEFAULT = PassPipeline(
     "default",
     "The order that suits most programs: fewer steps, then cheaper ones, then at the same time.",
-    "For programs of which nothing is known. It may use more memory than the program as it is "
-    "written, where that does a step twice, or early, so as not to keep something: see zero.",
+    "For programs of an unknown kind. It may undo what a program does to save memory, such as "
+    "gathering a value twice: see zero.",
     (
         _DIFFERENTIATE,
         _PROPAGATE,
@@ -107,17 +106,17 @@ _DEFAULT = PassPipeline(
         _REORDER,
         PipelineEntry(
             "fuse",
-            "steps that undo or repeat each other go while they still stand side by side as they "
-            "were written; of buffers, and of steps over single levels, it would see less",
+            "steps that undo or repeat each other vanish; before bucket and decompose, behind "
+            "which they no longer stand side by side",
         ),
         PipelineEntry(
             "cse",
-            "the same step on the same value once, so that it is packed once; behind fuse, which "
-            "leaves values alone that are used twice",
+            "equal steps merge before they are packed; after fuse, which skips values that are "
+            "used twice",
         ),
         _BUCKET,
         _DECOMPOSE,
-        PipelineEntry("cse", "first steps that programs of decompose have in common merge"),
+        PipelineEntry("cse", "the programs of two collectives may begin with equal steps"),
         _CLEAN_AGAIN,
         _PREFETCH,
         _ROTATE,
@@ -128,8 +127,7 @@ _DEFAULT = PassPipeline(
 _DDP = PassPipeline(
     "ddp",
     "Data parallel training: many gradients, each reduced once it has been computed.",
-    "For functions with a reduction for every tensor and nothing behind it but an update, which is "
-    "why there is nothing to reorder.",
+    "Behind each reduction there is only an update, so there is nothing to reorder.",
     (
         _DIFFERENTIATE,
         _PROPAGATE,
@@ -147,21 +145,20 @@ _DDP = PassPipeline(
 
 _ZERO = PassPipeline(
     "zero",
-    "ZeRO-1 and ZeRO-2: states, and gradients, in shards that no pass makes whole.",
-    "It has no cse, as what is gathered twice is gathered twice so as not to be kept in between; "
-    "and neither fuse nor reorder-by-hierarchy, which would add up whole gradients of microbatches "
-    "to reduce them once, where ZeRO-2 keeps their shards only. Nor has it prefetch: where layers "
-    "gather their weights, no device holds those of two layers. If there is memory for two, fsdp "
-    "is faster.",
+    "ZeRO-1 and ZeRO-2: states and gradients stay in shards.",
+    "Without cse, because weights are gathered twice on purpose, not to be kept in between. "
+    "Without fuse and reorder-by-hierarchy, which would add up whole gradients of microbatches "
+    "where ZeRO-2 keeps shards. Without prefetch, which holds the weights of two layers; if there "
+    "is memory for two, fsdp is faster.",
     (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
 )
 
 _FSDP = PassPipeline(
     "fsdp",
     "FSDP, ZeRO-3: the weights of a layer are gathered for it alone, in few buffers.",
-    "It is zero for programs that gather in the layers as well, and differs by the place of these "
-    "gathers: one layer ahead where that is faster, which takes the memory of the weights of two "
-    "layers. Gradients are scattered in the iteration of their layer, for each microbatch.",
+    "As zero, but layers gather their weights one layer ahead where that is faster, which takes "
+    "the memory of two layers. Gradients are scattered in the iteration of their layer, for each "
+    "microbatch.",
     (
         _DIFFERENTIATE,
         _PROPAGATE,
@@ -178,9 +175,9 @@ _FSDP = PassPipeline(
 _MEGATRON = PassPipeline(
     "megatron",
     "Tensor and sequence parallel training: activations are sent where layers wait for them.",
-    "It has no bucket: activations follow one another on the critical path, so no two of them are "
-    "due at the same time, and to copy them to a buffer takes longer than a latency. Gradients are "
-    "few and large, and are reduced beside the backward pass.",
+    "Without bucket: activations are sent one after another on the critical path, and copying "
+    "them to a buffer takes longer than a latency. Gradients are few and large, and are reduced "
+    "beside the backward pass.",
     (
         _DIFFERENTIATE,
         _PROPAGATE,
@@ -188,42 +185,41 @@ _MEGATRON = PassPipeline(
         _REORDER,
         PipelineEntry(
             "fuse",
-            "an all_reduce of which a device uses its part of the sequence is a reduce_scatter, "
-            "and what is gathered to be cut again is not sent",
+            "an all_reduce of which a device uses only its part of the sequence becomes a "
+            "reduce_scatter, and nothing is gathered to be cut again",
         ),
         PipelineEntry(
             "cse",
-            "products of one operand gather it once, and its gradients share what they need of it; "
-            "loops keep the backward pass apart, so what it gathers again is not kept",
+            "products of one operand gather it once; the backward pass is a loop of its own, and "
+            "still gathers again",
         ),
         _DECOMPOSE,
         _CLEAN_AGAIN,
         PipelineEntry(
             "overlap",
-            "gradients of weights are computed beside the all_reduce of the gradient of their "
-            "input, and reduced beside the layers before; last, as it is for the steps that there "
-            "are in the end",
+            "gradients of weights are computed beside the all_reduce of their input's gradient, "
+            "and reduced beside earlier layers; last, because the schedule is for the final steps",
         ),
     ),
 )
 
 _LATENCY = PassPipeline(
     "latency",
-    "Small buffers, such as activations in inference: few steps one behind the other.",
-    "It has no overlap: streams and events, or requests and waits, take longer than small steps "
-    "gain beside each other, and no model here counts them.",
+    "Small buffers, such as activations in inference: few steps one after another.",
+    "Without overlap: streams and events, or requests and waits, cost more than small steps gain "
+    "side by side, and no cost model counts them.",
     (
         _DIFFERENTIATE,
         _PROPAGATE,
         _CLEAN,
         _REORDER,
-        PipelineEntry("fuse", "a step less is a latency less"),
-        PipelineEntry("cse", "the same for steps that are equal; behind fuse, as in default"),
+        PipelineEntry("fuse", "one step less is one latency less"),
+        PipelineEntry("cse", "the same for equal steps; after fuse, as in default"),
         PipelineEntry("bucket", "collectives that are due at the same time share their latencies"),
         PipelineEntry(
             "decompose",
-            "a step becomes several only where that is faster, latencies counted: where fewer of "
-            "them cross the slow level",
+            "a step becomes several where that is faster, latencies counted: where fewer of them "
+            "cross the slow level",
         ),
         _CLEAN_AGAIN,
     ),

@@ -1,12 +1,12 @@
 """Place every mesh that has no placement on the levels of its machine, at the least cost.
 
-What: a mesh such as ``{ data = 4, model = 4 }`` gets levels for its axes, such as ``{ data =
-node:2 * gpu:2, model = node:2 * gpu:2 }``. A placement costs the sum of the times that all
-functions on the mesh send, each multiplied by its weight (what devices compute takes the same on
-every placement); every collective runs by its cheapest program, as
-``decompose`` finds it. The cheapest placement is written into the mesh, and the sub-axes of the
-programs are renamed. A mesh that is smaller than its machine gets the first children of some
-levels: the best part of the machine, which is declared as a machine beside it.
+What: a mesh such as ``{ data = 4, model = 4 }`` gets levels for its axes, such as ``{ data = node:2
+* gpu:2, model = node:2 * gpu:2 }``. A placement costs the sending time of all functions on the
+mesh, each times its weight; computations take the same time on every placement. Every collective
+runs by its cheapest program, as ``decompose`` finds it. The cheapest placement is written into the
+mesh, and the sub-axes of the programs are renamed. A mesh that is smaller than its machine gets the
+first children of some levels: the best part of the machine, which is declared as a machine beside
+it.
 
 Why: the links that an axis uses decide the cost of its collectives, by factors of 10 and more on
 machines whose links differ as much.

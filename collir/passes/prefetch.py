@@ -1,7 +1,7 @@
 """Gather the weights of the next layer while this one computes, where that is worth it.
 
-What: gathers in a ``repeat`` of what is computed from its slices become ``ahead``. As costs and
-code see such a loop, each iteration begins with the gathers of the next one (``rotate`` shows it).
+What: gathers of values that follow from the slices of a ``repeat`` become ``ahead``: for costs and
+code, each iteration begins with the gathers of the next one (``rotate`` shows it).
 
 Why: with FSDP, the weights of a layer are gathered in front of the layer, and the first of them
 hides behind nothing. One layer ahead, they are gathered beside computations.
@@ -20,13 +20,12 @@ becomes
 
 For each loop, the program with its gathers ahead is compared with the one without, both in the
 order that ``overlap`` finds, behind ``rotate``. It is taken if the simulated time is shorter and
-the peak of memory is within that of a device. The largest gathers are left out one by one while
-there is no such memory or no time saved, and as long as it gets faster. Whole functions are
-compared: if others call the function of the loop, those. If they run several loops that gather,
-each loop is compared by itself first, and loops that are alike once; the whole functions are only
-compared where they lack the memory for what is best for each. A remark says how much time and
-memory it takes either way. Put the pass behind those that change collectives, such as
-``decompose``, and in front of ``rotate`` and ``overlap``.
+the peak of memory is within that of a device. If memory is short or no time is saved, the largest
+gathers are left out one by one. Whole functions are compared, or their callers. If one runs several
+loops that gather, each loop is compared by itself first, equal loops once, and whole functions only
+where memory is short. A remark says how much time and memory it takes either way. Put the pass
+behind those that change collectives, such as ``decompose``, and in front of ``rotate`` and
+``overlap``.
 
 When not: gathers of what carries give, and of what does not change between iterations.
 

@@ -1,9 +1,8 @@
 """Choose the layouts of all values of ``auto`` functions, from those that types give to some.
 
-What: in an ``auto`` function a type says where a value lies, and nothing else does. The layouts of
-all other values follow from these types, and the collectives that they demand are added. Calls and
-gradients become steps, a composite operation whose dimension is divided becomes its steps, and the
-word ``auto`` goes.
+What: the layouts of all values of an ``auto`` function follow from the types that name an axis, and
+the collectives that they demand are added. Calls and gradients become steps, and so do composite
+operations whose dimension is sharded; the word ``auto`` goes.
 
 Why: parallelism is a handful of types. Data, tensor, sequence, context and expert parallelism and
 ZeRO come out with the collectives of their papers (docs/parallelism.md).
@@ -23,23 +22,21 @@ becomes
       return %2
     }
 
-Layouts spread along the indices that operands and results share: from inputs and from what
-``redistribute`` says first, then from weights (``parameter``), then from states, which weights do
-not follow. Over sub-axes that types of inputs and of weights name, both orders are tried. A step
-runs on the blocks that its operands have. Where they disagree, it runs where the time for what is
-sent and computed is least, and a remark says what is moved and why. What a loop adds up, such as
-the gradients of microbatches, is reduced once behind it. A sum of which a device keeps a part is
-reduced in each iteration, as ZeRO-2 does; with ``reduce-once`` it stays whole in the loop, and is
-reduced once as well, as in ZeRO-1, for more memory. With ``keep-weights``, no weight is gathered
-over some axes, and what it meets is moved instead: that is Megatron-LM's sequence parallelism.
-Where types are written, or a function that is not ``auto`` calls this one, they stay as they are.
+Layouts spread along the indices that operands and results share: first from inputs and from each
+``redistribute``, then from weights (``parameter``), then from states; weights do not follow states.
+Over sub-axes that types of inputs and of weights name, both orders are tried. Where the operands of
+a step disagree, it runs where the time for sending and computing is least, and a remark says what
+is moved and why. A sum over the iterations of a loop, such as the gradients of microbatches, is
+reduced once behind it. A sum of which a device keeps a part is reduced in each iteration, as in
+ZeRO-2; with ``reduce-once`` it stays whole in the loop, and is reduced once, as in ZeRO-1, for more
+memory. With ``keep-weights``, no weight is gathered over some axes, and activations are moved
+instead, as in Megatron-LM's sequence parallelism. Types in the signature of a function that a
+function without ``auto`` calls stay as they are.
 
-When not: a value that is held at one place has none in an ``auto`` function, and steps that say
-what devices do, such as collectives, find nothing to do there.
+When not: ``auto`` functions have neither values at one place nor collectives.
 
-Cost: it is not an exact search: layouts are improved by single steps at the end, in which no value
-gets larger on a device. Its times are those of a
-simulation; what a machine does not say is filled in.
+Cost: no exact search. At the end, layouts are improved one by one, by simulated time and without
+larger values on a device. Defaults stand in for rates that the machine lacks.
 """
 
 from dataclasses import dataclass

@@ -3,13 +3,12 @@
 What: steps that change a layout (collectives, ``slice``, ``keep_root``, ``mask``) and local ones
 (``cast``, ``scale``, ``transpose``, ``split``, ``merge``, ``reshape``, ``pad``, ``add``,
 ``concat``) change places where they may, so that the function is cheapest. Steps that change a
-layout and meet become the cheapest program from the first layout to the last, which takes the
-levels in the order that costs least. The sub-axes of a step that does the same in any order are put
-into the cheapest order.
+layout and meet become the cheapest program from the first layout to the last. The sub-axes of a
+step whose order does not matter get the cheapest one.
 
-Why: in a program that is put together from parts, values are cast before they are gathered, and
-computed with before they are cut; and a reduction is some steps apart from the cut that would make
-it a reduce_scatter. All orders of the levels send the same bytes in total, but not on each level.
+Why: programs cast values before they gather them, and compute with them before they cut them; and a
+reduction is often a few steps away from the cut that would make it a reduce_scatter. All orders of
+the levels send the same bytes in total, but not on each level.
 
     %1 = cast %x to f32                      // %x is bf16[64@data]
     %2 = all_gather %1 over data dim 0
@@ -39,8 +38,8 @@ minimum. No scale of f16 moves ahead of a sum, whose terms might then overflow o
 none that makes values smaller moves behind a sum.
 
 Cost: never more than before, neither for collectives alone nor with local steps, which take time on
-devices that say how fast their memory is; a function that would be dearer is left as it was. It may
-need more memory, as where values are added before they are reduced. Sums of floats that are scaled
+devices that say how fast their memory is; a function that would cost more stays as it is. Memory
+may grow, for example where values are added before they are reduced. Sums of floats that are scaled
 or added in another place may round differently; values that are only moved stay exact.
 """
 

@@ -5,8 +5,8 @@ a loop. In each iteration a device computes with the block of keys and values th
 ``shift`` sends this block on to the next device. A softmax over all keys follows from a running
 maximum, a running sum and a running result (Ring Attention, Liu et al. 2023).
 
-Why: no device holds all keys and values, nor a whole row of scores, and what is sent is under way
-while scores are computed.
+Why: no device holds all keys and values, nor a whole row of scores, and blocks are sent while
+scores are computed.
 
     %keys = all_gather %k over model dim 1
     %scores = einsum "b q a d, b k a d -> b a q k" %q, %keys
@@ -34,14 +34,14 @@ in front of ``differentiate``, ``propagate`` and pipelines. The gradient is that
 and values go back around the ring, their cotangents go with them, and scores are computed again. If
 the attention is in a ``fused`` call, each block is one kernel.
 
-When not: scores that something else needs too, such as a gradient that is there already; masks with
-a number for each query and key; scores that are transposed or gathered in front of the softmax;
-other steps between the softmax and the values than casts; a softmax that is written out. A remark
-says so, but for the last.
+When not: scores that another step uses too, such as a gradient that was added before; masks with a
+number for each query and key; scores that are transposed or gathered before the softmax; steps
+other than casts between the softmax and the values. A remark says so. A softmax that is written out
+in steps is not recognised.
 
-Cost: the bytes are those of the gathers; backward, they are those of gathers and reductions. Blocks
-that a causal mask hides are computed all the same. Sums are rounded in another order, so the pass
-is validated by runs and not by proof.
+Cost: the bytes of the gathers, and backward those of gathers and reductions. Blocks that a causal
+mask hides are computed nevertheless. Sums are rounded in another order, so the pass is validated by
+runs and not by proof.
 """
 
 from xdsl.context import Context

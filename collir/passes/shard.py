@@ -1,10 +1,10 @@
 """Choose the layouts of all values of ``auto`` functions so that they take the least time.
 
-What: types that name sub-axes are kept, of arguments, results and values between. All other layouts
-are chosen by an exact search: those of inputs, weights and states too, and for every step the
-sub-axes over which its indices are sharded. Calls and gradients become steps, and the word ``auto``
-goes. Functions that only these functions call go with the calls. A remark says how long the program
-takes, and that no other layouts are faster.
+What: types that name sub-axes are kept. All other layouts are chosen by an exact search: those of
+inputs, weights and states too, and for every step the sub-axes over which its indices are sharded.
+Calls and gradients become steps, and the word ``auto`` goes. Functions that only these functions
+call go with the calls. A remark says how long the program takes, and that no other layouts are
+faster.
 
 Why: nobody has to know which parallelism fits a model and a machine. Data and tensor parallelism
 and their mixtures follow from the index structures of operations and the costs of collectives; none
@@ -25,14 +25,14 @@ becomes
     }
 
 A dimension may be sharded over any sub-axes by which it divides, in the order of the mesh. A value
-lies in one layout, and is brought from there to each layout in which steps need it, once for all of
-them. A collective over several levels costs what the better one of a single step and a step for
-each level does, as ``decompose`` finds it or better: ``-p shard,decompose``. A step costs what it
-takes in simulations. A composite operation such as ``softmax`` becomes the steps that ``expand``
-makes of it where it is divided along dimensions that it needs whole. Equal layers, in a ``repeat``
-or written one after the other, are divided alike. Bounds of all layouts come from messages between
-the costs of neighbouring steps (docs/decisions/0077-shard.md); where they do not meet the best
-layouts, the search branches, and ends at its limit with a gap.
+has one layout, and is brought once to each other layout in which steps need it. A collective over
+several levels costs as a single step or as a step for each level, whichever is cheaper;
+``decompose`` finds this program or a better one. A step costs its simulated time. A composite
+operation such as ``softmax`` becomes the steps of ``expand`` where a dimension that it needs whole
+is sharded. Equal layers, in a ``repeat`` or written one after the other, are sharded alike. Bounds
+of all layouts come from messages between the costs of neighbouring steps
+(docs/decisions/0077-shard.md); where they do not meet the best layouts, the search branches, and
+ends at its limit with a gap.
 
 Layouts fit into the memory of a device, as the machine or the option ``memory`` gives it: weights
 are divided where they have to be. The gap of a search with a limit of memory stays open more often.
@@ -42,11 +42,10 @@ machine: all steps are divided over as many axes as they can be, and a step cost
 device receives. ``method=symbolic`` finds layouts that send few in linear time, and proves nothing
 (docs/decisions/0078-symbolic-sharding.md).
 
-When not: where some types say the parallelism, ``propagate`` is for it. A step takes operands that
-are partial only where this needs no decision.
+When not: if types name the parallelism already, use ``propagate``. A step takes partial operands
+only where this needs no decision.
 
-Cost: the time of a program is a sum over its steps. Steps that overlap take less in ``-t
-simulate``.
+Cost: a program costs the sum of its steps. In ``-t simulate``, steps that overlap take less.
 """
 
 from dataclasses import dataclass

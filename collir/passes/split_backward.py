@@ -27,16 +27,16 @@ By default, loops in ``reverse`` are split, which is what ``differentiate`` make
 ``loop=d_x`` names a result of another one. Loops inside loops are split first, and their second
 parts belong to the second part of the loop around them.
 
-As few bytes are stacked as possible: maps and sums that only the second loop needs are in the
-first, if their results are smaller. Only views, and steps without operands, are in both loops. So
-what the first loop computes, gathers, or recomputes behind a barrier is stacked and not done again.
+As few bytes are stacked as possible: maps and sums for the second loop stay in the first if their
+results are smaller. Nothing but views and steps without operands is done in both loops; whatever
+the first computes, gathers or recomputes for the second is stacked.
 
 When not: a loop without carries or products for one of the parts, and one with ``recompute``, whose
 iterations are computed again as a whole. A remark says so.
 
 Cost: the same operations, and the same time but for launches. No step of one loop runs beside a
 step of the other. Stacked values are kept until the second loop ends: the cotangents of products
-with weights, and, of what was recomputed, the activations that these products take.
+with weights, and recomputed activations that these products take.
 """
 
 from dataclasses import dataclass

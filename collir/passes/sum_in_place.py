@@ -1,12 +1,12 @@
 """Let loops add to their sums in place.
 
-What: in a ``repeat``, a sum to which each iteration adds what an inner loop stacks is handed to the
-inner loop in slices, whose iterations add to it. Sums that begin with the same zeros begin with
-zeros of their own.
+What: where each iteration of a ``repeat`` adds a stack that an inner loop made to a sum, the inner
+loop takes the sum in slices and adds to them. Sums that begin with the same zeros get zeros of
+their own.
 
-Why: the gradients of a model are summed over microbatches. The stack of those of all layers is made
-for each microbatch, only to be added; and what begins with the memory of another sum is in two
-buffers. Then each sum is one buffer, as ``.grad`` is in PyTorch and ``main_grad`` in Megatron-LM.
+Why: the gradients of a model are summed over microbatches. Without the pass, each microbatch stacks
+the gradients of all layers only to add the stack, and sums that share their zeros need a second
+buffer. With it, each sum is one buffer, like ``.grad`` in PyTorch and ``main_grad`` in Megatron-LM.
 
     %sums = repeat 8 carry(%sum = %zeros) slice(%x = %xs) with(%ws = %ws) {
       %y, %ds = repeat 24 carry(%h = %x) slice(%w = %ws) {
@@ -28,12 +28,11 @@ becomes
       yield %sum_1
     }
 
-When not: what is reduced over devices behind the inner loop is added there. Loops with a schedule
-stay as they are: the tasks of ``pipeline`` have their sums in one buffer.
+When not: a stack that is reduced over devices behind the inner loop is added there. Loops with a
+schedule stay as they are: the tasks of ``pipeline`` have their sums in one buffer.
 
-Cost: less memory, by the stack, and by a second buffer of each sum that has to have its own zeros.
-What is added is read where it is made, so that less is moved, by as many kernels as there are
-layers.
+Cost: less memory, by the stack and by the second buffer of a sum. Fewer bytes are read and written,
+by one kernel for each layer.
 """
 
 from collections.abc import Iterable

@@ -21,18 +21,37 @@ becomes
 When not: loops with more iterations than ``most``, if it is given. A call may not give a value to
 a parameter that counts the iterations of such a loop: ``inline`` comes first then.
 
-Cost: the program is as many times as long, and so is the time to compile it. Where the target
-waits for all steps at the end of an iteration, steps may overlap now.
+Cost: the program, and the time to compile it, grow by the number of iterations. Steps of different
+iterations may overlap then, where targets otherwise wait at the end of each.
 """
 
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
+from collir.dialects.nested import RepeatOp
 from collir.ir.loops import repeats_in
+from collir.passes.locations import keep_locations
 from collir.transforms.loops.unrolling import check_fixed_parameters, check_length, unroll
+
+
+@dataclass
+class UnrollLoop(RewritePattern):
+    """Put the iterations of a loop one after the other; loops inside of it were unrolled before."""
+
+    most: int
+
+    def is_short(self, loop: RepeatOp) -> bool:
+        """Return whether a loop has few enough iterations."""
+        return not self.most or loop.times <= self.most
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if isinstance(op, RepeatOp) and self.is_short(op):
+            unroll(op, rewriter)
 
 
 @dataclass(frozen=True)
@@ -49,8 +68,10 @@ class UnrollPass(ModulePass):
             raise ValueError("most is 0 (no limit) or more iterations")
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        loops = [x for x in repeats_in(op) if not self.most or x.times <= self.most]
+        pattern = UnrollLoop(self.most)
+        loops = [x for x in repeats_in(op) if pattern.is_short(x)]
         check_fixed_parameters(loops)
         check_length(loops)
-        for loop in reversed(loops):
-            unroll(loop)
+        PatternRewriteWalker(
+            pattern, apply_recursively=False, walk_reverse=True, listener=keep_locations()
+        ).rewrite_module(op)

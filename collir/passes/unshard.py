@@ -3,9 +3,8 @@
 What: all values are whole, collectives and redistributes go, calls and gradients become steps, and
 every function is ``auto``. Functions that others call go with the calls.
 
-Why: ``shard`` and ``propagate`` begin with the program of a single device. A program that somebody
-has divided for one machine becomes that again, to be divided for another one:
-``-p unshard,shard``.
+Why: ``shard`` and ``propagate`` begin with the program of a single device. A program that was
+sharded for one machine becomes that again, for another one: ``-p unshard,shard``.
 
     func @f(%x: f32[64@data, 32], %w: f32[32, 128@model], %v: f32[128@model, 32])
         -> f32[64@data, 32] on @m {
@@ -21,7 +20,7 @@ becomes
       return %1
     }
 
-When not: it takes the layouts out that somebody meant to keep.
+When not: layouts that are to be kept go, too.
 
 Cost: that of one device, until layouts are chosen.
 """

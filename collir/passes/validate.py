@@ -4,7 +4,7 @@ What: every function is compared with the function of the same name, types and m
 ``against``. The pass first tries a proof, from the contributions to every element of every result
 on all devices at once. If a proof cannot tell, both functions run on random data, provided that
 their buffers are small enough; if the results are equal, a remark says that this is no proof, how
-many runs there were, and which operations could have been others without a trace in the results. A
+many runs there were, and which operations could be wrong without a trace in the results. A
 difference is an error that names the function, the result, the element, the device, and the fault.
 The module is not changed.
 
@@ -20,8 +20,8 @@ prints, if a function adds ``%x`` twice instead of ``%x`` and ``%y``:
     data.gpu=0, model.gpu=0 lacks the contribution of %y[0] of data.node=0, data.gpu=0, and counts
     %x[0] of data.node=0, data.gpu=0 twice (proven)
 
-When not: rounding is not compared, except that f16 values that underflow and are added up then are
-a difference. Neither are costs and ``async``. Axes may have been placed on levels in between, and
+When not: rounding, costs and ``async`` are not compared, except that f16 values which underflow
+before they are added up are a difference. Axes may have been placed on levels in between, and
 levels split. A ``compute`` is the same if its operands and its ``flops`` are. A function in one
 file only is an error; a function that stands for another (``for``) is compared with that function.
 

@@ -32,8 +32,8 @@ class SendingOptions(TimedOptions):
     """The options of searches for other steps that send the same."""
 
     without: tuple[str, ...] = ()
-    """Axes that these steps leave alone where no layout names them, such as that of stages which
-    are cut later. Other axes may divide what is sent."""
+    """Axes that the new steps do not use unless the old layouts name them, such as the axis of
+    stages that are cut later."""
 
     def axes_of(self, module: ModuleOp) -> frozenset[str]:
         """Return the axes that are left alone.

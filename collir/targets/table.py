@@ -32,8 +32,6 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "simulate-json": Lazy("collir.targets.reports.simulate", "SimulateJsonTarget"),
     "sizes": Lazy("collir.targets.reports.sizes", "SizesTarget"),
     "sizes-json": Lazy("collir.targets.reports.sizes", "SizesJsonTarget"),
-    "strategies": Lazy("collir.targets.reports.strategies", "StrategiesTarget"),
-    "strategies-json": Lazy("collir.targets.reports.strategies", "StrategiesJsonTarget"),
     "torch": Lazy("collir.targets.code.torch", "TorchTarget"),
     "trace": Lazy("collir.targets.reports.trace", "TraceTarget"),
 }

@@ -25,7 +25,6 @@ from xdsl.utils.exceptions import ArgSpecParseError
 from collir.ir.calls import called_names
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
-from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.names import keep_names
 from collir.ir.packages import PackageError
 from collir.ir.remarks import listening
@@ -37,6 +36,7 @@ from collir.syntax.reader import read
 from collir.syntax.writer import settle_names
 from collir.synthesis.propagation.propagate import explicit
 from collir.synthesis.searching import session
+from collir.tools.missing_rows import locating_missing_rows
 from collir.tools.shell import UsageError
 from collir.tools.specifications import check_text, configured, unknown_target, usage_error
 from collir.transforms import instantiation

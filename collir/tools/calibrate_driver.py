@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 from collir.cost.calibration import CalibrationError, calibrate
-from collir.cost.calibration.problem import scipy_function
 from collir.cost.model import CostModel
 from collir.dialects.machine import MachineOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, render_all
@@ -48,7 +47,6 @@ def _run(options: argparse.Namespace, sources: Sources) -> None:
         check_installed()
     check_folders(options.output, options.html, options.report, options.save)
     if options.device:
-        _check_scipy()
         run_device(options, sources)
         return
     if options.machine is None:
@@ -63,7 +61,6 @@ def _run(options: argparse.Namespace, sources: Sources) -> None:
     requests = [file_request(text) for text in options.files]
     op = machine_named(options.machine, options.name, sources)
     machine = op.value()
-    _check_scipy()
     texts = [_measured(machine, options)] if options.run else []
     texts += [read(request, sources) for request in requests]
     most = math.inf if options.most is None else options.most
@@ -88,14 +85,6 @@ def _run(options: argparse.Namespace, sources: Sources) -> None:
         raise DiagnosticError(Diagnostic(error.message, position)) from error
     result = Result(fit, model, tuple(text.file for text in texts))
     _write(options, op, result)
-
-
-def _check_scipy() -> None:
-    """Check that scipy is installed, before anything is measured."""
-    try:
-        scipy_function("optimize", "least_squares")
-    except CalibrationError as error:
-        raise DiagnosticError(Diagnostic(error.message)) from error
 
 
 def _model(options: argparse.Namespace) -> CostModel:

@@ -25,7 +25,6 @@ from collir.ir.diagnostics import (
     single_line,
 )
 from collir.ir.fusion import kernel_name
-from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.names import keep_names
 from collir.ir.progress import activity, history, passes_run
 from collir.ir.remarks import listening
@@ -45,6 +44,7 @@ from collir.tools.api import LANGUAGES, naming, pass_pipeline, validate_after, v
 from collir.tools.collopt_arguments import OF_MLIR, CommandLine
 from collir.tools.expected import check_expected
 from collir.tools.functions import for_code, for_report, keep_functions, reported
+from collir.tools.missing_rows import locating_missing_rows
 from collir.tools.shell import UsageError, report, write_whole
 from collir.tools.specifications import configured, usage_error
 from collir.tools.ticker import Ticker

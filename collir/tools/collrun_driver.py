@@ -17,7 +17,6 @@ from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import steps_with_times
-from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.names import argument_names, result_names
 from collir.ir.roles import argument_roles
 from collir.machine.counts import devices_text
@@ -32,6 +31,7 @@ from collir.tools.engines import ENGINES, CodeEngine, check_on
 from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions, reported
 from collir.tools.memory import check_available
+from collir.tools.missing_rows import locating_missing_rows
 from collir.tools.shell import BAD_INPUT, UsageError
 from collir.transforms.inlining import functions_without_calls
 from collir.transforms.instantiation import instantiate

@@ -209,7 +209,7 @@ def _run_jax(options: argparse.Namespace) -> int:
 
 def _run_trace(options: argparse.Namespace) -> int:
     """Write the program of a trace, and say what of it is fitted."""
-    # Imported here because it needs scipy.
+    # Imported here because scipy is slow to import.
     from collir.tools.trace_driver import trace_of
     from collir.tools.trace_import import import_trace
 

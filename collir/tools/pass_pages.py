@@ -77,7 +77,9 @@ def _page(item: type[ModulePass] | type[Target], text: str) -> str:
         indent = " " * 6
         doc = docs.get(option.name, "")
         lines.append(f"  {_option(option)}")
-        lines += wrap(doc, 100, initial_indent=indent, subsequent_indent=indent)
+        lines += wrap(
+            doc, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
     return "\n".join(lines) + "\n"
 
 

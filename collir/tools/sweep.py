@@ -7,7 +7,7 @@ import sys
 from collir.ir.diagnostics import DiagnosticError, Sources, render_all
 from collir.synthesis.sweeping.space import SCHEDULES
 from collir.tools.search_subjects import at_least_one
-from collir.tools.shell import BAD_INPUT, UsageError
+from collir.tools.shell import BAD_INPUT
 
 EPILOG = """\
 MODEL is a .coll file with a training step: an `auto` function that takes the gradient of a function
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     add = parser.add_argument
-    add("program", nargs="?", metavar="MODEL", help="a .coll file with a training step")
+    add("program", metavar="MODEL", help="a .coll file with a training step")
     add("--function", default="", metavar="NAME", help="the training step, if there are several")
     add(
         "--machine",
@@ -143,24 +143,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--progress", action=argparse.BooleanOptionalAction, help="say how far the search is")
     add("--csv", metavar="FILE", help="write what is listed as CSV")
     add("--json", action="store_true", help="print JSON")
-    add("--model", choices=("auto", "distir"), default="auto", help="distir: with --configs")
-    add("--configs", metavar="FILE", help="DistIR's figures for the MLPs of a .csv file")
     add("-o", "--output", metavar="FILE", help="write the program of the best configuration")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     # Imported here because they are slow and the tools start fast.
-    if (options.configs is None) == (options.program is None):
-        raise UsageError("sweep takes a MODEL, or --configs FILE with --model distir")
-    if (options.configs is None) == (options.model == "distir"):
-        raise UsageError("--configs FILE and --model distir go together")
     sources = Sources()
     try:
-        if options.configs is not None:
-            from collir.tools import sweep_distir
-
-            return sweep_distir.run(options.configs, sources)
         from collir.tools import sweep_driver
 
         gc.set_threshold(50_000, 20, 100)  # programs are large, and hardly any of it is garbage

@@ -27,8 +27,6 @@ _OWN = (
     "progress",
     "explain",
     "compare",
-    "model",
-    "configs",
     "_given",
 )
 """Options of the command that the function has not, or has as arguments of its own."""
@@ -97,7 +95,7 @@ def _written(options: Mapping[str, Option]) -> Iterator[str]:
     Raises:
         UsageError: the function has no such option.
     """
-    known = sorted(name for name in vars(_parser().parse_args([])) if name not in _OWN)
+    known = sorted(name for name in vars(_parser().parse_args(["MODEL"])) if name not in _OWN)
     for name, value in options.items():
         if name not in known:
             raise UsageError(f"sweep has no option '{name}', but {', '.join(known)}")

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     module, simulation = _simulated(options, program)
     compared = compared_with(traces, simulation)
     if options.calibrate:
-        # Imported here because it needs scipy.
+        # Imported here because scipy is slow to import.
         from collir.tools.trace_calibration import calibrated
 
         compared = calibrated(compared, module, options)

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.rewriter import InsertPoint
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
@@ -36,21 +37,16 @@ class _AtStep:
         return [x.type for x in self.x]
 
 
-def expand_operations(function: FuncOp) -> None:
-    """Replace the composite operations of a function, also in its loops, in place."""
-    for op in list(function.walk()):
-        if isinstance(op, DistOp) and op.kind.expansion is not None and not _is_reduction(op):
-            expand_operation(op)
-
-
-def _is_reduction(op: DistOp) -> bool:
-    """Return whether an operation is a map or a reduction already: a mean."""
+def is_composite(op: DistOp) -> bool:
+    """Return whether an operation has an expansion, and is no map or reduction (a mean) already."""
+    if op.kind.expansion is None:
+        return False
     structure = op.structure
-    return structure is not None and bool(structure.reduced) and not structure.blocked
+    return structure is None or not structure.reduced or bool(structure.blocked)
 
 
-def expand_operation(op: DistOp) -> None:
-    """Replace an operation: on blocks if that saves gathering them, else as it is typed."""
+def expand_operation(op: DistOp, rewriter: PatternRewriter | None = None) -> None:
+    """Replace a composite operation: on blocks if that saves gathering, else as it is typed."""
     block, blocks = Block(), _gathered(op)
     steps = BlockSteps(mesh_of(op), block)
     steps.location = op.location
@@ -61,15 +57,14 @@ def expand_operation(op: DistOp) -> None:
         for made in reversed(list(block.ops)):
             block.erase_op(made)
         result = steps.laid_out(expanded(op, steps, op.operands), to)
-    parent = op.parent
-    assert parent is not None
-    for made in list(block.ops):
-        made.detach()
-        parent.insert_op_before(made, op)
     if result.name_hint is None:
         set_name(result, op.result.name_hint)
-    op.result.replace_all_uses_with(result)
-    parent.erase_op(op)
+    made = list(block.ops)
+    for step in made:
+        step.detach()
+    rewriter = rewriter or PatternRewriter(op)
+    rewriter.insert(made, InsertPoint.before(op))  # apart from `replace`, which would name each
+    rewriter.replace(op, [], [result])
 
 
 def expanded(op: DistOp, steps: BlockSteps, operands: Sequence[SSAValue]) -> SSAValue:

@@ -17,7 +17,6 @@ from collir.cost.calibration import (
     FittedParameter,
     Sample,
     calibrate,
-    problem,
 )
 from collir.cost.calibration.fit import split_samples
 from collir.cost.calibration.knobs import knobs_of, machine_with_settings
@@ -277,15 +276,6 @@ def test_what_cannot_be_fitted() -> None:
     step = Collective("all_gather", mesh_of(six), ("a.gpu",), 1e6, algorithm="recursive_doubling")
     with pytest.raises(CalibrationError, match=r"x:3: the recursive_doubling all_gather needs"):
         calibrate(six, [Sample(step, 1e-3, "x:3")])
-
-
-def test_scipy_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(problem, "import_module", missing)
-    with pytest.raises(CalibrationError, match=r"pip install 'collir\[fit\]'"):
-        calibrate(TWO, samples(TWO, RING), RING)
 
 
 def test_knobs_turn_what_they_are_called() -> None:

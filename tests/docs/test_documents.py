@@ -1,4 +1,5 @@
-"""Tests that execute the fenced blocks of README.md and docs/.
+"""Tests that execute the fenced blocks of README.md, the pages beside it, docs/ and
+benchmarks/papers/.
 
 - ``coll`` is parsed, verified and printed to a fixed point. A block without a machine of its own is
   read with the machines and meshes of the page's first block.
@@ -26,6 +27,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.harness.commands import tool_of
 
 from collir.dialects.tables import OPERATIONS
 from collir.ir.diagnostics import DiagnosticError, Sources, render_all
@@ -34,16 +36,17 @@ from collir.syntax.machines import PRESETS
 from collir.syntax.operations import usage
 from collir.syntax.reader import read
 from collir.syntax.writer import write
-from collir.tools import collir as collir_tool
-from collir.tools import collopt, collrun
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = (ROOT / "docs", ROOT / "benchmarks" / "papers")
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md"))),
+]
 LONG = ("calibration", "stages", "sweep", "symbolic")
 """The pages whose commands take 10 seconds and more: they are run by turns."""
 LANGUAGES = ("coll", "coll error", "console", "python", "text", "sh")
 NOT_RUN = ("make", "pip", "git")
-TOOLS = {"collir": collir_tool.main, "collopt": collopt.main, "collrun": collrun.main}
 
 
 @dataclass(frozen=True)
@@ -153,11 +156,11 @@ def run(command: str) -> tuple[int, str]:
     """Run a command, our own tools in this process; return its status and its whole output."""
     words = shlex.split(command)
     apart = re.search(r"[|<>&;]", command) or words[:3] == ["collir", "import", "jax"]
-    if words[0] in TOOLS and not apart:  # a process with JAX has threads
+    if (tool := tool_of(words)) and not apart:  # a process with JAX has threads
         output = io.StringIO()
         with redirect_stdout(output), redirect_stderr(output):
             try:
-                status = TOOLS[words[0]](words[1:])
+                status = tool[0](tool[1])
             except SystemExit as stop:  # argparse
                 status = int(stop.code or 0)
         return status, output.getvalue()
@@ -244,15 +247,16 @@ def test_python(
 
 
 def test_the_reference_has_every_operation_as_it_is_written() -> None:
-    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    pages = sorted((ROOT / "docs" / "language").glob("*.md"))
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     for mnemonic, operation in OPERATIONS.items():
-        assert f"`{usage(operation.KIND)}`" in page
+        assert f"`{usage(operation.KIND)}`" in text
         first = "[a-z]" if operation.KIND.operands == 0 else "%"
-        assert re.search(rf'= {mnemonic} ("[^"]*" )?{first}', page), f"no example of {mnemonic}"
+        assert re.search(rf'= {mnemonic} ("[^"]*" )?{first}', text), f"no example of {mnemonic}"
 
 
 def test_the_reference_has_every_shipped_machine() -> None:
-    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "language" / "machines.md").read_text(encoding="utf-8")
     for path in PRESETS.glob("*.coll"):
         assert f"`@{path.stem}`" in page
 
@@ -263,7 +267,9 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_links_lead_somewhere(page: Path) -> None:
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -274,6 +280,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{page}: there is no {link}"
         if anchor:
             assert anchor in _anchors(target), f"{page}: {name} has no heading #{anchor}"
+
+
+def test_pages_that_code_names_exist() -> None:
+    for file in [*(ROOT / "collir").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8")):
+            assert (ROOT / page).exists(), f"{file}: there is no {page}"
 
 
 def test_every_decision_is_listed() -> None:

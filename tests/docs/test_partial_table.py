@@ -1,4 +1,4 @@
-"""Tests that the table of partial values in docs/language.md agrees with the rules."""
+"""Tests that the table of partial values in docs/language/partial.md agrees with the rules."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from collir.layout import (
 )
 from collir.machine import Level, Machine
 
-PAGE = Path(__file__).parents[2] / "docs" / "language.md"
+PAGE = Path(__file__).parents[2] / "docs" / "language" / "partial.md"
 MESH = Mesh(
     "m", Machine("c", (Level("gpu", 4, 1e9, 0.0),)), (Axis.placed("data", [Factor("gpu", 4)]),)
 )

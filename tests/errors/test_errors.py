@@ -8,24 +8,13 @@ inputs of other files. `--update-golden` writes the golden files anew.
 
 import io
 import shlex
-from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-
-from collir.tools import collir as collir_tool
-from collir.tools import collopt, collrun
+from support.harness.commands import tool_of
 
 HERE = Path(__file__).parent
-Tool = Callable[[Sequence[str]], int]
-TOOLS: dict[str, Tool] = {
-    "collir": collir_tool.main,
-    "collopt": collopt.main,
-    "collrun": collrun.main,
-}
-
-
 SUFFIXES = {"coll": "//", "mlir": "//", "clq": "c", "tsp": "COMMENT:", "items": "#"}
 """Suffix of an input -> the start of a comment in its format."""
 
@@ -35,7 +24,7 @@ def command_of(path: Path) -> list[str]:
     with path.open("rb") as file:
         comment, _, text = file.readline().decode("utf-8", "replace").partition(" ")
     words = shlex.split(text) if comment in SUFFIXES.values() else []
-    return words if words and words[0] in TOOLS else []
+    return words if tool_of(words) else []
 
 
 INPUTS = sorted(
@@ -45,11 +34,12 @@ INPUTS = sorted(
 
 def run_tool(path: Path) -> tuple[int, str, str]:
     """Return the exit status, stdout and stderr of the command of an input, run in its folder."""
-    tool, *arguments = command_of(path)
+    tool = tool_of([word.replace("%s", path.name) for word in command_of(path)])
+    assert tool is not None
     out, err = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(out), redirect_stderr(err):
-            status = TOOLS[tool]([word.replace("%s", path.name) for word in arguments])
+            status = tool[0](tool[1])
     except SystemExit as stop:  # argparse
         status = int(stop.code or 0)
     return status, out.getvalue(), err.getvalue()

@@ -198,7 +198,6 @@ SUBJECTS = {
     "importing/traces/program.py": "the types of blocks of which only bytes are known",
     "importing/traces/xla_collectives.py": "what XLA calls them",
     "semantics/reference/chunks.py": "the five collectives of P²",
-    "synthesis/p2/dsl.py": "the five collectives of P²",
     "synthesis/programs/fixed.py": "fixed strategies, by the steps they are made of",
     "synthesis/programs/strategies.py": "fixed strategies, of an all_reduce",
     "synthesis/programs/accumulation.py": "sums in another element type, by the steps they are",
@@ -207,7 +206,6 @@ SUBJECTS = {
     "transforms/stages/unstaging.py": "values are brought to the places of a pipeline, and back",
     "ir/origins.py": "what to write where only the order of shards is wrong",
     "targets/code/c_main.py": "a main reduces what it measures",
-    "targets/reports/strategies.py": "P² has strategies for an all_reduce",
     "syntax/chakra/messages.py": "what Chakra calls them",
     "tools/measure.py": "those that are measured",
 }

@@ -96,6 +96,7 @@ def test_its_operations_are_built_and_xdsl_opt_reads_them(installed: Path, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["mpi4py", "torch"])
 def test_its_operations_run_on_every_engine(engine: str, installed: Path, plugin: Path) -> None:
+    pytest.importorskip(engine)
     file = plugin / "tests" / "leaky_relu.coll"
     text = run("collrun", str(file), "--engine", engine, "-n", "2", folder=installed).stdout
     assert text.count("ok, every rank's buffers are equal") == 2

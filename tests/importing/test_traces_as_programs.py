@@ -12,8 +12,6 @@ import collir
 from collir.importing.traces.trace import RankTrace, Span, Trace, TracedCollective
 from collir.tools.trace_import import import_trace
 
-pytest.importorskip("scipy")
-
 
 def grouped(rank: int, step: int, ran: TracedCollective) -> TracedCollective:
     """Return a collective with the ranks of its group: data is 2 nodes, model 2 of each."""

@@ -41,7 +41,7 @@ from collir.machine import Level, LinkKind, Machine
 from collir.search import k_best
 from collir.syntax.reader import read
 from collir.syntax.writer import write
-from collir.synthesis.p2.matrices import Matrix, count
+from collir.synthesis.placement.matrices import Matrix, count
 from collir.synthesis.placement.meshes import functions_on, unplaced_meshes
 from collir.synthesis.placement.placements import best_placements
 from collir.synthesis.placement.problem import PartialMatrix, PlacementProblem

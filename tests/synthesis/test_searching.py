@@ -119,29 +119,6 @@ def test_an_interrupt_gives_the_best_placement_so_far(
     assert "remark: the search for placements of mesh @m was interrupted" in output.err
 
 
-@pytest.mark.turns
-def test_programs_of_p2_are_listed_within_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
-    """Check a reduction with ten times as many programs as are found in a second."""
-    levels = "".join(f"level l{n}[4] {{ port = 8 GB/s, latency = 3 us }}\n" for n in range(4))
-    over = " * ".join(f"l{n}:4" for n in range(4))
-    module = collir.parse(f"""
-machine @k {{ {levels} }}
-mesh @m on @k {{ x = {over} }}
-func @f(%x: f32[65536] partial(sum: x)) -> f32[65536] on @m {{
-  %r = all_reduce %x over x
-  return %r
-}}
-""")
-    remarks: list[Diagnostic] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("collir.tools.api._log", remarks.append)
-        target = "strategies-json{method=enumerate size=6 limit=1 model=alpha-beta}"
-        [entry] = json.loads(collir.emit(module, target))
-    assert (entry["proven"], entry["ended"], entry["count"]) == (False, TIME, None)
-    [remark] = remarks
-    assert "cut off by the limit of 1 s" in remark.message
-
-
 def test_what_is_told_together_is_told_once() -> None:
     module = collir.parse(EXAMPLES / "sync_gradients.coll")
     remarks: list[Diagnostic] = []

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from support.harness.hanging import HANG
 
-from collir.cost.calibration import problem
 from collir.dialects.machine import MachineOp
 from collir.importing.measurements import files
 from collir.importing.measurements.tables import LevelExtent, mesh_over
@@ -146,17 +145,6 @@ def test_a_file_that_is_too_large(capsys: pytest.CaptureFixture[str], tmp_path: 
     path.write_bytes(b"# collir measurements\n" + b"x" * (5 * 2**20))
     assert collir.main(["calibrate", "@laptop", "--from", str(path)]) == 1
     assert "more than 4 MiB" in capsys.readouterr().err
-
-
-def test_scipy_is_asked_for_before_anything_is_measured(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(problem, "import_module", missing)
-    assert collir.main(["calibrate", "@laptop", "--run"]) == 1
-    assert "error: calibration needs scipy: `pip install" in capsys.readouterr().err
 
 
 @pytest.mark.turns

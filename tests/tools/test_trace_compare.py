@@ -39,7 +39,6 @@ def test_the_slow_rank_and_its_gap_are_named(capsys: pytest.CaptureFixture[str])
 def test_the_machine_that_is_written_explains_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("scipy")
     machine = tmp_path / "fitted.coll"
     assert run("--json", "--calibrate", str(machine)) == 0
     found = json.loads(capsys.readouterr().out)
@@ -54,7 +53,6 @@ def test_the_machine_that_is_written_explains_the_work(
 def test_one_rank_alone_tells_the_devices_and_keeps_the_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("scipy")
     machine = tmp_path / "fitted.coll"
     assert tool.main(["compare", FILES[0], PROGRAM, "--calibrate", str(machine)]) == 0
     assert "Fitted to a trace, its devices to" in capsys.readouterr().err
@@ -65,7 +63,6 @@ def test_one_rank_alone_tells_the_devices_and_keeps_the_network(
 def test_a_trace_becomes_a_program_that_takes_as_long(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("scipy")
     path = tmp_path / "step.coll"
     assert tool.main(["import", "trace", *FILES, "-o", str(path)]) == 0
     assert "remark: a step took 97.8 ms, and takes 97.8 ms here" in capsys.readouterr().err

@@ -109,9 +109,8 @@ def calibrate(
         fixed: the names of the parameters to keep.
 
     Raises:
-        CalibrationError: no samples, an unknown name, a collective that has no cost, or no scipy.
+        CalibrationError: no samples, an unknown name, or a collective that has no cost.
     """
-    scipy_function("optimize", "least_squares")  # fails early if scipy is missing
     model = model or CostModel()
     points = tuple(samples)
     used, kept = split_samples(points, held_back)

@@ -40,17 +40,8 @@ SMALL = 1e-2
 
 
 def scipy_function(module: str, name: str) -> Callable[..., Any]:
-    """Import a function of scipy.
-
-    Raises:
-        CalibrationError: scipy is not installed.
-    """
-    try:
-        function = getattr(import_module(f"scipy.{module}"), name)
-    except ImportError as error:
-        message = "calibration needs scipy: `pip install 'collir[fit]'` brings it"
-        raise CalibrationError(message) from error
-    return cast("Callable[..., Any]", function)
+    """Import a function of scipy when it is first needed: scipy is slow to import."""
+    return cast("Callable[..., Any]", getattr(import_module(f"scipy.{module}"), name))
 
 
 def soft_l1(residuals: Vector, scale: float) -> float:
@@ -161,7 +152,7 @@ class FitProblem:
         loss is halved.
 
         Raises:
-            CalibrationError: scipy is missing, or see ``seconds``.
+            CalibrationError: see ``seconds``.
         """
         columns = list(active)
         if not columns:

@@ -20,7 +20,7 @@ from collir.ir.renaming import Renaming, rename_sub_axes
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Machine
 from collir.machine.counts import saturated_product
-from collir.synthesis.p2.matrices import Matrix
+from collir.synthesis.placement.matrices import Matrix
 
 
 def unplaced_meshes(module: ModuleOp) -> list[MeshOp]:

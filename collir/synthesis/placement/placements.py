@@ -18,7 +18,7 @@ from collir.ir.functions import check_no_weights, check_programs
 from collir.layout import Mesh
 from collir.search import Optimum
 from collir.search.core.plan import Order
-from collir.synthesis.p2.matrices import count
+from collir.synthesis.placement.matrices import count
 from collir.synthesis.placement.meshes import functions_on
 from collir.synthesis.placement.problem import PartialMatrix, Placement, PlacementProblem
 from collir.synthesis.searching import TIME, best_of, gap_of, interrupted, remark_cut_off, workers

@@ -26,8 +26,8 @@ from collir.layout.numbers import divisors
 from collir.layout.steps import USING
 from collir.machine import Level
 from collir.search import Problem
-from collir.synthesis.p2.matrices import Matrix, rows
 from collir.synthesis.placement.bounds import PartialPlacement, PlacementBounds, Rows
+from collir.synthesis.placement.matrices import Matrix, rows
 from collir.synthesis.placement.meshes import mesh_of_matrix
 from collir.synthesis.programs.pricing import Pricing
 from collir.synthesis.programs.search_options import SearchOptions

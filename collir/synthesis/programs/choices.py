@@ -21,7 +21,7 @@ from collir.synthesis.programs.cheapest import Synthesis
 from collir.synthesis.programs.fixed import fixed_programs
 from collir.synthesis.programs.pricing import Priced, Pricing, programs_between
 from collir.synthesis.programs.search_options import TIE, SearchOptions
-from collir.synthesis.programs.steps import Program, StepSequence
+from collir.synthesis.programs.steps import Program
 from collir.synthesis.searching import MOST_PROGRAMS, TIMED, record_cut_off, remark_cut_off
 
 
@@ -71,35 +71,6 @@ def search_programs(op: DistOp, options: SearchOptions) -> Synthesis:
         what = f"programs of this {op.mnemonic}"
         remark_cut_off(op, what, synthesis.ended, options.seconds, synthesis.gap)
     return synthesis
-
-
-def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[StepSequence], str]:
-    """Return the programs that no other program beats in both time and memory, cheapest first.
-
-    Each program is the cheapest of those that need less memory than the program before it. The
-    memory of a program is the most that operand and result of any of its steps take together.
-
-    Returns:
-        The programs; and the reason why a search was cut off, or "". If there is a reason, programs
-        may be missing.
-
-    Raises:
-        DiagnosticError: see ``search_programs``.
-    """
-    mesh, ended = mesh_of(op), ""
-    end_bytes = sum(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
-    front: list[StepSequence] = []
-    while len(front) < options.top:
-        memory = front[-1].memory / end_bytes * (1 - 1e-9) if front else options.memory
-        found = priced_programs(op, replace(options, memory=memory, top=1), None)
-        ended = ended or found.ended
-        if not found.candidates:
-            break
-        best = found.candidates[0]
-        if front and best.time <= front[-1].time * (1 + 1e-9):
-            front.pop()
-        front.append(best)
-    return front, ended
 
 
 def _why_none(cut: bool, limited: bool) -> str:

@@ -612,21 +612,17 @@ class JaxTarget(Target):
 
     Functions take and return arrays on the whole mesh, of jax or numpy: `in_specs` and `out_specs`
     are their layouts. Each step is an expression of `jnp` or `lax` on the blocks of a device, so
-    the module needs nothing but jax. A `repeat` is a `lax.scan`, and a `call` calls a Python
-    function on blocks, which is printed once for all shapes that it has the same text for. A
-    gradient is one as well: its steps are in the program, and nothing is differentiated by jax.
-    Functions that others call are not printed for whole arrays, unless a gradient of them is taken.
-    The loop of a pipeline is such a scan too, whatever its schedule: XLA orders the program itself.
+    the module needs nothing but jax. A `repeat` is a `lax.scan`, also that of a pipeline, whose
+    schedule XLA chooses. A `call` calls a Python function on blocks. The steps of a gradient are in
+    the program: jax differentiates nothing.
 
-    A value that is partial or held at a place has a leading dimension, for the coordinates along
-    these sub-axes: `g[i]` is what coordinate `i` holds. Devices that hold nothing of a value carry
-    out its steps too, on numbers that nothing uses, as all devices run one program. A `compute`,
-    of which only the time is known, takes none.
+    A value that is partial or held at a place has a leading dimension for the coordinates along
+    these sub-axes: `g[i]` is what coordinate `i` holds. All devices run one program, those that
+    hold nothing on unused numbers. A `compute` takes no time.
 
     The mesh has the first of `jax.devices()`, which are to be in the order of the hardware. As a
-    program, the module runs each function on random numbers, and prints its time. Programs with
-    numbers of 64 bits need `jax_enable_x64`. Blocks that differ in size, on axes with weights, are
-    refused. Shapes and element types of arguments are checked when a function is traced.
+    program, the module times each function on random numbers. Numbers of 64 bits need
+    `jax_enable_x64`. Axes with weights are refused.
     """
 
     name = "jax"

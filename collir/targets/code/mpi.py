@@ -19,36 +19,27 @@ class MpiTarget(Target):
     """C for MPI 3.0 and C99: one function per `func`, communicators made once.
 
     `MESH_create` makes a handle from a communicator, and every function takes it first: it has the
-    communicators, the requests and the memory for temporaries, so a program may have several.
-    `MESH_create` warns where the ranks run on several hosts, and not those of a node of the machine
-    on one.
+    communicators, the requests and the memory for temporaries. `MESH_create` warns if the ranks of
+    a node of the machine do not run on one host.
 
-    The communicator of an ordered list of sub-axes is an `MPI_Comm_split` of the mesh. Its colour
-    is the index over all other sub-axes; its key is the mixed-radix index over the list, so the
-    ranks of a communicator are in the order of the sub-axes. Where a value is held at one
-    coordinate, only that one takes part. Messages between two ranks are posted in the order of the
-    program by both, and so match in order.
+    The communicator of an ordered list of sub-axes is an `MPI_Comm_split` of the mesh, with its
+    ranks in the order of the list. Where a value is held at one coordinate, only that one takes
+    part.
 
-    What a rank does is decided by the lowering to the local level (`-t local`), and printed one
-    operation after the other: blocks are packed by copies, and a collective is a function of the
-    file, which starts it if it is given a request. It waits instead where one call of MPI does not
-    take so many elements. A `repeat` is a loop. Temporaries lie in one piece of memory, which the
-    handle keeps from call to call. With `sized=true` functions are for values of any size. In f16
-    and bf16, a maximum or minimum with a NaN is NaN on all ranks; in f32 and f64, MPI does not
-    define it.
+    The code is that of the local level (`-t local`), operation by operation: blocks are packed by
+    copies, and a collective is a function of the file, which starts it if it is given a request. A
+    `repeat` is a loop. Temporaries are one piece of memory, which the handle keeps. With
+    `sized=true` functions are for values of any size.
 
-    On axes with weights, sizes are products with `by_...`, numbers of this rank from a table by its
-    coordinates, and collectives are MPI's for counts that differ (`MPI_Allgatherv`, ...).
-    `sized=true` has none.
+    On axes with weights, sizes differ by rank (`by_...`), and collectives are MPI's for different
+    counts (`MPI_Allgatherv`, ...); `sized=true` has none.
 
-    An operation of a model is a static function of loops over the blocks of a rank, printed once
-    for all steps of equal shapes. Numbers of 16 bits are added in float, and rounded where they are
-    written. A gradient is one of the steps of a function, and so is a call, whose function is not
-    printed by itself. `sized=true` has no operations of models.
+    An operation of a model is a function of loops over the blocks of a rank, printed once for all
+    steps of equal shapes. Numbers of 16 bits are added in float. Calls and gradients are steps of
+    the function. `sized=true` has no operations of models.
 
-    Each task of a pipeline is a function, which is called for every microbatch at the ranks of its
-    place, in the order of the schedule. Its sends are started, and waited for by both ends before
-    the task that needs them. With `sized=true` tasks are steps.
+    Each task of a pipeline is a function, which the ranks of its place call for every microbatch in
+    the order of the schedule; sends run beside tasks.
 
     Products of two matrices are a function that works on blocks. With `-DCOLLIR_CBLAS`, those of
     f32 and f64 call `cblas_sgemm` and `cblas_dgemm` of `<cblas.h>`: link with a BLAS, as by

@@ -434,23 +434,19 @@ with its own arrays:"""
 class Mpi4pyTarget(Target):
     """Python for mpi4py: a class per mesh, with a method per `func` on numpy arrays.
 
-    The class makes the communicators once. The communicator of an ordered list of sub-axes is a
-    `Split` of the mesh: its colour is the index over all other sub-axes; its key is the mixed-radix
-    index over the list, so the ranks of a communicator are in the order of the sub-axes. Arguments
-    are checked; results are new arrays, and None where a rank holds nothing.
+    The class makes the communicators once, with ranks in the order of the sub-axes. Arguments are
+    checked; results are new arrays, and None where a rank holds nothing.
 
     Arrays of other libraries than numpy are passed to MPI by DLPack or `__cuda_array_interface__`.
     Such a library needs the Python array API and arrays that can be written, and MPI has to be
-    built for its device. MPI does not know f16 and bf16: they are for numpy only, and are reduced
-    in Python. Counts above 2^31 - 1 need MPI 4. On axes with weights, collectives are MPI's for
-    counts that differ (`Allgatherv`, ...).
+    built for its device. f16 and bf16 are for numpy only, and are reduced in Python. Counts above
+    2^31 - 1 need MPI 4. On axes with weights, collectives are MPI's for different counts
+    (`Allgatherv`, ...).
 
-    What a rank does is decided by the lowering to the local level (`-t local`), and printed one
-    operation after the other. An `async` collective is started (`Iallreduce`, ...), and waited for
-    in front of what needs its result or its memory. Arrays are forgotten where the life of their
-    memory ends. A `repeat` is a loop, a `call` is its steps, and so is a gradient. Each task of a
-    pipeline is a method, which is called for every microbatch at the ranks of its place, in the
-    order of the schedule.
+    The code is that of the local level (`-t local`), operation by operation. An `async` collective
+    is started (`Iallreduce`, ...), and waited for before its result or its memory is used. A
+    `repeat` is a loop; calls and gradients are their steps. Each task of a pipeline is a method,
+    which the ranks of its place call for every microbatch in the order of the schedule.
 
     Operations of models are expressions of numpy on the blocks of a rank (`xp.einsum`, ...), or
     calls of methods that are printed where they are used; of another library they need numpy's

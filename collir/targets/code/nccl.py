@@ -16,23 +16,18 @@ from collir.targets.code.nccl_main import emit_with_main
 class NcclTarget(Target):
     """C++17 for NCCL and CUDA: one function per `func` on device buffers and a stream.
 
-    The communicator of an ordered list of sub-axes is an `ncclCommSplit` of the mesh. Its colour is
-    the index over all other sub-axes; its key is the mixed-radix index over the list, so the ranks
-    of a communicator are in the order of the sub-axes. Where a value is held at one coordinate,
-    only that one takes part. Sends and receives that have to progress together are in one group.
+    The communicator of an ordered list of sub-axes is an `ncclCommSplit` of the mesh, with its
+    ranks in the order of the list. Where a value is held at one coordinate, only that one takes
+    part.
 
-    What a rank does is decided by the lowering to the local level (`-t local`), and printed one
-    operation after the other: blocks are packed by copies, a `repeat` is a loop, and temporaries
-    lie in one piece of memory, which a call gets and gives back in the order of its stream. An
-    `async` collective runs on a stream of the outermost level that it goes through. An event lets
-    that stream wait for what last used the memory of the collective, and another one lets the
-    caller's stream wait for its end, where the lowering says. With `sized=true` functions are for
-    values of any size. Steps that compute elements are kernels, which need nvcc, and so are copies
-    without runs; any C++ compiler takes a file without kernels.
+    The code is that of the local level (`-t local`), operation by operation: blocks are packed by
+    copies, a `repeat` is a loop, and temporaries are one piece of memory in the order of the
+    stream. An `async` collective runs on the stream of the outermost level that it crosses; streams
+    wait for each other by events. With `sized=true` functions are for values of any size. Steps
+    that compute elements, and copies of single elements, are kernels, which need nvcc.
 
-    Each task of a pipeline is a function, which is called for every microbatch at the ranks of its
-    place, in the order of the schedule; a rank is ready to receive while it computes. With
-    `sized=true` tasks are steps.
+    Each task of a pipeline is a function, which the ranks of its place call for every microbatch in
+    the order of the schedule; a rank receives while it computes.
 
     On axes with weights, an all_gather or reduce_scatter pads its blocks to the largest, or is a
     group of broadcasts or reductions, one for each block, whichever is faster by the model of NCCL

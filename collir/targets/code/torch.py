@@ -387,12 +387,11 @@ class TorchTarget(Target):
     tested on gloo. On axes with weights, blocks are padded to the largest, but an all_to_all has
     blocks of different sizes.
 
-    What a rank does is decided by the lowering to the local level (`localize{ascending=true
-    padded=true}`), and printed one operation after the other. An `async` collective is started
-    (`async_op=True`, `isend`), and waited for in front of what needs its result or its memory.
-    Tensors are forgotten where the life of their memory ends. A `repeat` is a loop, a `call` is its
-    steps. Each task of a pipeline is a method, which is called for every microbatch at the ranks of
-    its place, in the order of the schedule.
+    The code is that of the local level (`localize{ascending=true padded=true}`), operation by
+    operation. An `async` collective is started (`async_op=True`, `isend`), and waited for before
+    its result or its memory is used. A `repeat` is a loop, a `call` is its steps. Each task of a
+    pipeline is a method, which the ranks of its place call for every microbatch in the order of the
+    schedule.
 
     Operations of models are functions of torch on the blocks of a rank (`torch.einsum`,
     `F.layer_norm`, ...), or calls of methods that are printed where they are used. Gradients are

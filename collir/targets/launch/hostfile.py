@@ -18,9 +18,9 @@ class HostfileTarget(RanksTarget):
     axis fastest. With `order=hardware` rank r is device r instead, for programs that place the axes
     themselves, such as the programs that `mpi`, `nccl`, `torch` and `device-mesh` print.
 
-    Local ranks count the ranks of a host. On a host of several levels, local ranks may be in
-    another order than the devices. A comment then has the devices in the order of local ranks: the
-    CUDA_VISIBLE_DEVICES of all ranks, or the list behind `--cpu-bind=map_cpu:`.
+    On a host of several levels, local ranks may be in another order than the devices. A comment
+    then has the devices in the order of local ranks: the CUDA_VISIBLE_DEVICES of all ranks, or the
+    list behind `--cpu-bind=map_cpu:`.
     """
 
     name = "hostfile"

@@ -14,14 +14,12 @@ class RankfileTarget(RanksTarget):
     """A rankfile of Open MPI: the host and the cores of every rank, by the placement of a mesh.
 
     This is for programs that number their ranks along the mesh: axes as declared, the last axis
-    fastest. Every axis then lives on the levels of the placement, without a change to the program.
-    With `order=hardware` rank r is device r instead, for programs that place the axes themselves,
-    such as the programs that `mpi`, `nccl`, `torch` and `device-mesh` print.
+    fastest. With `order=hardware` rank r is device r instead, for programs that place the axes
+    themselves, such as the programs that `mpi`, `nccl`, `torch` and `device-mesh` print.
 
     Device i of a host is its core i, or with `cores=c` the c cores from i * c on. GPUs are mostly
-    chosen by local rank, which counts ranks and not cores. On a host of several levels the two may
-    differ. A comment then has the devices in the order of local ranks: the CUDA_VISIBLE_DEVICES of
-    all ranks.
+    chosen by local rank. On a host of several levels that may be another order than that of the
+    devices; a comment then has the CUDA_VISIBLE_DEVICES of all ranks.
     """
 
     name = "rankfile"

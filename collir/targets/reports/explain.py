@@ -49,14 +49,11 @@ such steps that follow each other are summed up."""
 class ExplainTarget(TimedOptions, Target):
     """Each function in three sentences, where its time goes, and what would help.
 
-    The sentences say how long it takes, what it waits for, and how much memory a device needs.
-    What would help is simulated: twice the port or half the latency of a level; the cheapest
-    programs for the collectives (as `decompose` finds them) or for several in a row (as `fuse`
-    does); another placement of the mesh with its cheapest programs (as `place` finds it, if all
-    functions on the mesh name whole axes only). The time of a byte in larger buffers is below. A
-    change that a pass makes is followed by its command; a change that gains next to nothing is
-    left out. The critical path and the uses of the memory come last. Where the time goes, and each
-    level of the critical path, have at most ten rows; one of them sums up the rest.
+    The sentences say how long it takes, what it waits for, and how much memory a device needs. What
+    would help is simulated: twice the port or half the latency of a level; the cheapest programs
+    for the collectives, alone (`decompose`) or several in a row (`fuse`); another placement
+    (`place`, if all functions on the mesh name whole axes only). A change that a pass makes is
+    followed by its command. The critical path and the uses of the memory come last.
     """
 
     name = "explain"

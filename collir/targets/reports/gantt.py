@@ -18,11 +18,10 @@ from collir.targets.reports.simulate import resource_name
 class GanttTarget(CostOptions, Target):
     """A simulation as a Gantt chart, in SVG (needs matplotlib: `pip install 'collir[plot]'`).
 
-    The chart has a lane for each stream: those of the levels of the machine, and that of a
-    device by itself. Of a loop, the steps of the first two iterations and of the last are drawn.
-    Steps on the critical path have a black edge, the others a white edge; a short step is named by
-    its result, and a task by its microbatch. Below are the used share of each port, link and
-    interconnect, if something is sent, and the memory that a device holds.
+    The chart has a lane for each stream: those of the levels of the machine, and that of a device
+    by itself. Of a loop, the first two iterations and the last are drawn. Steps on the critical
+    path have a black edge. Below are the used share of each port, link and interconnect, and the
+    memory that a device holds.
     """
 
     name = "gantt"

@@ -64,10 +64,10 @@ class PlacingTarget(ParallelOptions, Target):
 class PlacementsTarget(PlacingTarget):
     """The placements of every unplaced mesh, best first.
 
-    Each row has the time that the functions send on a placement, and its ratio to the lower bound;
-    what devices compute takes the same on every placement, and is left out. Every collective is
-    costed with its cheapest program on that placement. A mesh that is smaller than its machine is
-    placed on every part of the machine that has as many devices.
+    Each row has the time that the functions send on a placement, each collective by its cheapest
+    program, and its ratio to the lower bound; computations take the same time on every placement. A
+    mesh that is smaller than its machine is placed on every part of the machine that has as many
+    devices.
     """
 
     name = "placements"
@@ -140,11 +140,6 @@ def placement_text(mesh: Mesh) -> str:
     )
 
 
-def search_end(search: Any) -> dict[str, Any]:
-    """Return how a search ended: whether it proved its result, else the reason and the gap."""
-    return {"proven": not search.ended, "ended": search.ended or None, "gap": search.gap}
-
-
 def _json(placement: Placement, placements: Placements, model: CostModel) -> dict[str, Any]:
     return {
         "mesh": placement.mesh.name,
@@ -155,5 +150,7 @@ def _json(placement: Placement, placements: Placements, model: CostModel) -> dic
         "costed": model.how(placement.mesh.machine),
         "count": placements.count,
         "looked_at": placements.costed,
-        **search_end(placements),
+        "proven": not placements.ended,
+        "ended": placements.ended or None,
+        "gap": placements.gap,
     }

@@ -25,8 +25,7 @@ class TraceTarget(CostOptions, Target):
     Each level of the machine is a process with the steps of its stream, the phases of each step
     (waiting for messages, sending, reducing), and the used share of its ports and links. Arrows
     lead to a step from those of other streams that it waits for. A device is a process with the
-    steps that send nothing and the memory it holds. Each function has processes of its own, and
-    starts at 0.
+    steps that send nothing and its memory.
     """
 
     name = "trace"

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.rewriter import InsertPoint
 
 from collir.dialects.machine import function_of, mesh_of
 from collir.dialects.nested import CallOp, RepeatOp
@@ -21,7 +23,7 @@ from collir.layout.sizes import formula_of
 from collir.layout.steps import Argument, StepKind
 
 
-def unroll(op: RepeatOp) -> None:
+def unroll(op: RepeatOp, rewriter: PatternRewriter | None = None) -> None:
     """Put the iterations of a loop, one after the other, in its place.
 
     A slice is a ``pad`` that cuts the others off, and a ``reshape`` without the leading dimension.
@@ -30,19 +32,19 @@ def unroll(op: RepeatOp) -> None:
     is a formula, its parameters get the values that they have.
     """
     fix_parameters(_function_of(op), formula_of(op.times).parameters)
-    _Unrolling(op).run()
+    _Unrolling(op, rewriter).run()
 
 
 class StepsBefore:
-    """Steps that are put in front of a loop."""
+    """Steps that are put in front of a loop, by a pattern or by a rewriter of their own."""
 
-    def __init__(self, op: RepeatOp):
+    def __init__(self, op: RepeatOp, rewriter: PatternRewriter | None = None):
         self.op, self.mesh = op, mesh_of(op)
+        self.rewriter = rewriter or PatternRewriter(op)
 
     def insert(self, new: Operation) -> None:
         """Put an operation in front of the loop."""
-        assert self.op.parent is not None
-        self.op.parent.insert_op_before(new, self.op)
+        self.rewriter.insert(new, InsertPoint.before(self.op))
 
     def step(self, kind: StepKind, values: Sequence[SSAValue], **arguments: Argument) -> SSAValue:
         """Put a step in front of the loop, and return its result."""
@@ -95,9 +97,7 @@ class _Unrolling(StepsBefore):
             if value not in op.operands:
                 set_name(value, result.name_hint or value.name_hint)
                 pass_role(result, value)
-            result.replace_all_uses_with(value)
-        assert op.parent is not None
-        op.parent.erase_op(op)
+        self.rewriter.replace(op, [], results)
 
     def _started(self, number: int, chain: Sequence[DistOp]) -> dict[SSAValue, SSAValue]:
         """Put the slices of an iteration in front of the loop, and its steps that are ahead; return

@@ -1,6 +1,6 @@
 """DistIR's program for an MLP, listed operation by operation for all devices, and its simulation.
 
-It shares nothing with ``collir.cost.distir``: each value and each operation is an object, each
+It shares nothing with ``distir``: each value and each operation is an object, each
 device has a clock and a memory, and the schedule is played job by job.
 """
 

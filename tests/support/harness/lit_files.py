@@ -1,18 +1,18 @@
 """Runs the RUN lines of a lit file in this process, and lists faults of the file itself.
 
 `lit` itself stays the authority; in one process the files take a fraction of the time. A RUN
-line is a pipe of collopt, collrun, collir, filecheck and `not`.
+line is a pipe of collopt, collrun, collir, scripts of papers, filecheck and `not`.
 """
 
 import io
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-from collir.tools import collir, collopt, collrun
+from support.harness.commands import Tool, tool_of
 
 _DIRECTIVE = re.compile(
     r"^\s*// ?(?P<prefix>[A-Z][A-Z0-9-]*?)"
@@ -32,12 +32,17 @@ def _filecheck(arguments: Sequence[str]) -> int:
     return int(main(["filecheck", *arguments]) or 0)
 
 
-_TOOLS: dict[str, Callable[[Sequence[str]], int]] = {
-    "collir": collir.main,
-    "collopt": collopt.main,
-    "collrun": collrun.main,
-    "filecheck": _filecheck,
-}
+def _tool_of(words: Sequence[str]) -> tuple[Tool, Sequence[str]]:
+    """Return the tool of a stage, and its arguments.
+
+    Raises:
+        RunError: it is none that runs in this process.
+    """
+    if words[0] == "filecheck":
+        return _filecheck, words[1:]
+    if (tool := tool_of(words)) is None:
+        raise RunError(f"{words[0]} is no tool that tests run")
+    return tool
 
 
 def run_lines(text: str) -> list[str]:
@@ -69,12 +74,12 @@ def run_piped(command: str, path: Path) -> str:
         merge = "2>&1" in words
         words = [word for word in words if word != "2>&1"]
         expect_failure = words[0] == "not"
-        name, *arguments = words[1:] if expect_failure else words
+        tool, arguments = _tool_of(words[1:] if expect_failure else words)
         out, err = io.StringIO(), io.StringIO()
         old, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
         try:
             with redirect_stdout(out), redirect_stderr(out if merge else err):
-                status = _TOOLS[name](arguments)
+                status = tool(arguments)
         except SystemExit as stop:  # argparse, and filecheck
             status = int(stop.code or 0)
         finally:

@@ -1,5 +1,5 @@
-"""Layouts by the amounts of data alone: folds in any order, and plans beside those that D-Rec is
-said to make, and beside those of an exact search by the same amounts."""
+"""Layouts by the amounts of data alone: folds in any order, and plans beside those of an exact
+search by the same amounts."""
 
 import random
 from collections.abc import Sequence
@@ -26,7 +26,6 @@ from collir.synthesis.sharding.descent.states import States
 from collir.synthesis.sharding.descent.votes import Votes, add, votes_of
 from collir.synthesis.sharding.solver import least_sum
 from collir.synthesis.sharding.symbolic.amounts import by_amounts, sent_bytes
-from collir.synthesis.sharding.symbolic.d_rec import d_rec
 
 MODELS = ("mlp", "switch", "vit", "bert")
 QUICK = ("mlp", "switch")
@@ -63,57 +62,6 @@ def _model(name: str) -> tuple[FuncOp, TensorGraph]:
 
 def _some(quick: Sequence[str]) -> list[object]:
     return [pytest.param(x, marks=[] if x in quick else [pytest.mark.slow]) for x in MODELS]
-
-
-# --- D-Rec ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("sizes", "cuts"),
-    [
-        ((256, 512, 512), "iij"),
-        ((256, 25088, 4096), "kkk"),
-        ((256, 4096, 4096), "jkj"),
-        ((256, 9216, 4096), "kkj"),
-        ((32768, 768, 3072), "iii"),
-        ((16384, 12288, 49152), "iji"),
-    ],
-)
-def test_a_product_is_cut_as_d_rec_does(sizes: tuple[int, int, int], cuts: str) -> None:
-    i, k, j = sizes
-    graph, levels = d_rec(
-        _function(f"""
-func @f(%a: f32[{i}, {k}], %b: f32[{k}, {j}]) -> f32[{i}, {j}] on @m auto {{
-  %0 = einsum "i k, k j -> i j" %a, %b
-  return %0
-}}""")
-    )
-    places = levels[-1].places[graph.relations[0]]
-    assert "".join(places[axis] for axis in reversed(graph.mesh.by_name)) == cuts
-
-
-def test_a_network_is_cut_as_d_rec_does() -> None:
-    """The first product of the MLP of the published check has the strategy ((4, 2), (1, 2)), that
-    is I, K, I."""
-    graph, levels = d_rec(
-        _function("""
-func @f(%a: f32[256, 784], %u: f32[784, 512], %v: f32[512, 512], %w: f32[512, 1])
-    -> f32[256, 1] on @m auto {
-  %0 = einsum "i k, k j -> i j" %a, %u
-  %1 = relu %0
-  %2 = einsum "i k, k j -> i j" %1, %v
-  %3 = relu %2
-  %4 = einsum "i k, k j -> i j" %3, %w
-  return %4
-}""")
-    )
-    first, sharding = graph.relations[0], levels[0].sharding
-    costs = {i: w.seconds for w in sharding.ways[sharding.variable_of[first]] for i in w.axes}
-    assert {i: cost / 4 for i, cost in costs.items()} == {"i": 50_176, "j": 100_352, "k": 65_536}
-    cuts = [levels[-1].places[first][axis] for axis in reversed(graph.mesh.by_name)]
-    assert cuts == ["i", "k", "i"]
-    blocks = {index: 2 ** cuts.count(index) for index in "ijk"}
-    assert [[blocks[i] for i in over] for over in ("ik", "kj")] == [[4, 2], [2, 1]]
 
 
 # --- folds ----------------------------------------------------------------------------------------

@@ -37,11 +37,10 @@ _MOST_SOURCE = 2**20
 class HtmlTarget(TimedOptions, Target):
     """A report as one page of HTML, for people (needs jinja2: `pip install 'collir[html]'`).
 
-    The page has a summary of each function; what each pass changed, if some ran; pictures of the
-    levels of the machine, with the axes on them and how busy their links are; a timeline with its
-    dependencies, where the iterations of loops open, and that before the passes on the same scale;
-    the memory of a device over time; all steps as a table that sorts, is searched, and leads to the
-    lines of the program; and what would help. It needs no network, and its tables no script.
+    The page has a summary of each function; what each pass changed; the machine with its axes and
+    busy links; a timeline, beside that before the passes; the memory of a device over time; a table
+    of all steps that leads to the lines of the program; and what would help. It needs no network,
+    and its tables no script.
     """
 
     name = "html"
