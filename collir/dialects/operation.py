@@ -237,10 +237,13 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
     @property
     def structure(self) -> Structure | None:
         """The index structure, if the rule of the operation follows from one."""
-        if self.kind.structure is None:
-            return None
+        return self.indices if self.kind.structure else None
+
+    @property
+    def indices(self) -> Structure | None:
+        """The index structure, also if the rule is its own; None if it depends on the layout."""
         types = tuple(map(dist_type, self.operands))
-        return _structure(self.kind, types, tuple(self.properties.items()))
+        return _indices(self.kind, types, tuple(self.properties.items()))
 
     def place_in_operand(self, mesh: Mesh) -> int | None:
         """Return the start of the result in the memory of the first operand, in elements.
@@ -260,12 +263,11 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
 
 @lru_cache(maxsize=2**14)
-def _structure(
+def _indices(
     kind: StepKind, types: tuple[DistType, ...], properties: tuple[tuple[str, Attribute], ...]
-) -> Structure:
+) -> Structure | None:
     """Return the index structure of steps with operands of these types and these properties."""
-    assert kind.structure is not None
-    return kind.structure(types, arguments_of(kind, dict(properties)))
+    return kind.indices(types, arguments_of(kind, dict(properties)))
 
 
 def value_text(value: SSAValue, unnamed: str = "the operand") -> str:

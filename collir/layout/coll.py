@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from collir.algorithms.table import names_of
-from collir.layout import gradients, local_rules, rules
+from collir.layout import gradients, local_rules, rearrangements, rules
 from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import same_size
 from collir.layout.steps import (
@@ -24,6 +24,7 @@ from collir.layout.steps import (
     reads_what_it_writes,
     rows_in,
 )
+from collir.layout.structure import Linear, map_structure
 from collir.layout.types import DistType, State
 
 STEPS: OperationTable[StepKind] = OperationTable("STEPS", __name__)
@@ -257,6 +258,7 @@ TERMS = row(
 SPLIT = row(
     name="split",
     rule=local_rules.split,
+    rearranges=rearrangements.split,
     gradient=gradients.reshaped,
     parameters=(DIM, Parameter("into", "sizes", ArgumentKind.SIZES)),
     is_view=True,
@@ -264,6 +266,7 @@ SPLIT = row(
 MERGE = row(
     name="merge",
     rule=local_rules.merge,
+    rearranges=rearrangements.merged,
     gradient=gradients.reshaped,
     parameters=(DIM,),
     is_view=True,
@@ -271,6 +274,7 @@ MERGE = row(
 RESHAPE = row(
     name="reshape",
     rule=local_rules.reshape,
+    rearranges=rearrangements.reshaped,
     gradient=gradients.reshaped,
     parameters=(Parameter("to", "shape", ArgumentKind.SIZES, of_dims="size"),),
     is_view=True,
@@ -279,6 +283,7 @@ RESHAPE = row(
 TRANSPOSE = row(
     name="transpose",
     rule=local_rules.transpose,
+    rearranges=rearrangements.transposed,
     gradient=gradients.transposed,
     parameters=(Parameter("order", "order", ArgumentKind.SIZES, is_dim=True, of_dims="number"),),
     place=_transposed,
@@ -287,6 +292,7 @@ TRANSPOSE = row(
 PAD = row(
     name="pad",
     rule=local_rules.pad,
+    rearranges=rearrangements.padded,
     gradient=gradients.cut_out,
     parameters=(
         DIM,
@@ -318,6 +324,7 @@ ADD = row(name="add", rule=local_rules.add, gradient=gradients.same, operands=2,
 CONCAT = row(
     name="concat",
     rule=local_rules.concat,
+    rearranges=rearrangements.joined,
     gradient=gradients.part_of,
     parameters=(DIM,),
     operands=None,
@@ -333,7 +340,12 @@ COMPUTE = row(
     is_view=True,
 )
 BARRIER = row(
-    name="barrier", rule=local_rules.barrier, gradient=gradients.same, is_view=True, fixed=True
+    name="barrier",
+    rule=local_rules.barrier,
+    rearranges=lambda operands, _: map_structure("barrier", operands, Linear.ALL, flops=0),
+    gradient=gradients.same,
+    is_view=True,
+    fixed=True,
 )
 REINTERPRET = row(
     name="reinterpret",
