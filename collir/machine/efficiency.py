@@ -1,7 +1,6 @@
 """How much of its rates a device reaches: the launch of kernels, and the work in whole tiles."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 SHARES = ("compute", "memory", "unaligned", "fused")
 """The shares of rates, by name."""
@@ -35,7 +34,7 @@ class Efficiency:
     unaligned: float = 1.0
     fused: float = 1.0
 
-    @cached_property
+    @property
     def inside(self) -> "Efficiency":
         """That of products in a kernel with other operations: these run in its tiles, in no waves
         of their own, and fill them or not."""

@@ -37,7 +37,7 @@ class Moves:
     def seconds(self, x: DistType, to: DistType) -> float:
         """Return the time to bring a value from one layout to another, in seconds: of what the
         program does, or of the same in one step for each level, if that is faster."""
-        if x == to:
+        if x.agrees(to):
             return 0.0
         if self.apart:
             return self._all_steps(x, to)
@@ -55,7 +55,7 @@ class Moves:
     def split(self, x: DistType, to: DistType) -> float:
         """Return the time to bring a value that is inside of a kernel to another layout: it is
         written and read as well."""
-        if x == to:
+        if x.agrees(to):
             return 0.0
         return self.seconds(x, to) + self._copy(x.local_bytes(self.mesh), x.local_bytes(self.mesh))
 
