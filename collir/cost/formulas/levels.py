@@ -2,8 +2,8 @@
 """The time of a collective near some values as a sum over the levels of the machine: messages times
 the latency of a level, and bytes divided by the bandwidth of its ports.
 
-Inside of an algorithm, times are linear in latencies and in seconds per byte. So the parts of
-levels follow from the times on machines that are slower by little.
+The time of an algorithm is linear in latencies and in seconds per byte. So the part of a level
+follows from the time on a machine where it is a little slower.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ _CLOSE = 1e-9
 
 
 def seconds_near(sent: Expr, values: Sequence[float]) -> Expr:
-    """Return the seconds of a collective, a ``Sent``, as a sum of products of its arguments; those
-    of its bytes alone, if the time is not linear in the constants of levels.
+    """Return the seconds of a collective, a ``Sent``, as a sum of products of its arguments. If the
+    time is not linear in the constants of levels, the sum is in its bytes alone.
 
     Args:
         values: the values of its arguments.
@@ -81,8 +81,8 @@ def _piece(pieces: Sequence[Piece], size: float) -> tuple[float, Piece]:
 def _slowed(
     sent: Expr, size: float, numbers: Sequence[float]
 ) -> Callable[[Sequence[float]], float | None]:
-    """Return a function from the factors by which levels are slower to the seconds of a collective
-    of some bytes; None where it has another algorithm."""
+    """Return a function from the slowdown of each level to the seconds of a collective of some
+    bytes; None where another algorithm is chosen."""
     collective, model = type(sent).collective, type(sent).model
     links = [*own_links(collective)]
     axes = len(numbers) - len(links)
@@ -101,9 +101,9 @@ def _slowed(
 
 
 def _parts(seconds: Callable[[Sequence[float]], float | None], count: int) -> list[float] | None:
-    """Return the seconds of each of some constants of a time; None if it is not linear in them.
+    """Return the seconds due to each of some constants; None if the time is not linear in them.
 
-    One after the other is slower, so that the first of two that are slowest together counts.
+    Constants are slowed down one after another; where two are slowest together, the first counts.
     """
     times = [seconds([1 + STEP] * n + [1.0] * (count - n)) for n in range(count + 1)]
     slowest = seconds([1 + 2 * STEP] * count)
@@ -125,15 +125,15 @@ def _ranks(collective: Collective, numbers: Sequence[Expr]) -> Expr:
 
 
 def _times_ranks(factor: float, collective: Collective, ranks: Expr, now: Expr) -> Expr:
-    """Return a factor of bytes, written with the number of ranks if it is a multiple of the share
-    of a ring."""
+    """Return a factor of bytes; a multiple of a ring's share is written with the number of
+    ranks."""
     share = COSTS[collective.kind].busbw
     multiple = _short(factor / share(now)) if now > 1 else None
     return multiple * share(ranks) if isinstance(multiple, sympy.Integer) else _short(factor)
 
 
 def _short(number: float) -> Expr:
-    """Return a number as a fraction, if it is one of small numbers."""
+    """Return a number as a fraction, if its numerator and denominator are small."""
     fraction = Fraction(number).limit_denominator(8)
     if abs(fraction - number) <= _CLOSE * number:
         return sympy.Rational(fraction.numerator, fraction.denominator)

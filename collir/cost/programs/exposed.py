@@ -1,4 +1,4 @@
-"""The time of a device: in which it computes, sends without computing, or waits."""
+"""The time of a device, divided into computing, sending without computing, and waiting."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -13,8 +13,8 @@ _ROUNDING = 1e-9
 
 @dataclass
 class Sending:
-    """Collectives of one kind over the same axes: their seconds, and those in which the device does
-    not compute meanwhile."""
+    """The collectives of one kind over the same axes: their seconds, and the seconds of these in
+    which the device does not compute."""
 
     total: float = 0.0
     exposed: float = 0.0
@@ -27,7 +27,7 @@ class Spent:
     Attributes:
         time: seconds from the first step to the last.
         compute: seconds in which it computes.
-        sending: by kind and axes, as ``all_reduce over model``.
+        sending: the collectives, by kind and axes, such as ``all_reduce over model``.
     """
 
     time: float
@@ -46,7 +46,7 @@ class Spent:
         return idle if idle > _ROUNDING * self.time else 0.0
 
     def add(self, other: "Spent", times: float = 1.0) -> None:
-        """Add what is spent in a part, without its time."""
+        """Add the time of a part, without its total."""
         self.compute += times * other.compute
         for name, sending in other.sending.items():
             own = self.sending.setdefault(name, Sending())
@@ -92,7 +92,7 @@ def _name(step: SimulatedStep, mesh: Mesh) -> str:
 def _add_exposed(
     found: Spent, busy: Sequence[tuple[float, float]], sent: Iterable[tuple[float, float, str]]
 ) -> None:
-    """Add collectives. Of those that run at the same time, the first one counts."""
+    """Add collectives. If several run at the same time, the first one counts."""
     ends = [end for _, end in busy]
     until = 0.0
     for start, end, name in sent:

@@ -14,8 +14,7 @@ LinkSeconds = dict[tuple[int, int], float]
 
 
 def link_seconds(simulation: Simulation, number: int) -> LinkSeconds:
-    """Return how long the links of a level are busy, each in its busier direction: at most as long
-    as the level's busiest link in each round.
+    """Return the seconds for which the links of a level are busy, each in its busier direction.
 
     Links that nothing uses are left out. There are none where children share a switch or a bus, or
     where the cost model counts no messages (``nccl`` and ``p2`` count bytes of ports alone).
