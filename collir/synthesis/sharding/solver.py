@@ -155,7 +155,7 @@ def least_sum(
         return VariableValues(values, total, min(rounds.bound, total), ended)
     left = None if until is None else max(0.1, until - time.monotonic())
     better_than = None if total == float("inf") else total * (1 - SAME)
-    with search_workers(workers() if judge is None else 1):  # a judge remembers the solutions that it saw
+    with search_workers(workers() if judge is None else 1):  # a judge keeps solutions that it saw
         outcome = best_of(Least(rounds, until), 1, left, better_than, order="best-first")
     for found in outcome.solutions:
         if found.node.values is not None:

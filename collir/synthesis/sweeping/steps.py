@@ -39,7 +39,7 @@ class TrainingStep:
 
     Attributes:
         function: its name.
-        batch, layers: the parameters that are the size of the batch and the number of layers.
+        batch, layers: the parameters for the size of the batch and the number of layers.
         data: the axes of the batch, that of copies last; ZeRO divides over the first one.
         pipeline: the axis of stages.
     """
@@ -102,9 +102,9 @@ class TrainingStep:
 
     @property
     def words(self) -> int | None:
-        """The words of a row of the batch; None if its rows are not of words.
+        """The words of a row of the batch; None if rows have no words.
 
-        They are the parameter ``seq``, or the second dimension of an argument of whole numbers.
+        This is the parameter ``seq``, or the second dimension of an argument of integers.
         """
         if "seq" in self.parameters:
             return self.parameters["seq"]
@@ -131,8 +131,8 @@ class TrainingStep:
 
     @cached_property
     def divided(self) -> dict[tuple[str, ...], set[int]]:
-        """The sizes of dimensions that axes divide by types of arguments, for those axes, without
-        those of the batch."""
+        """The sizes of dimensions that axes divide by types of arguments, except those of the
+        batch."""
         function = named(self.module, self.function)
         mesh = mesh_of(function)
         found: dict[tuple[str, ...], set[int]] = {}
@@ -162,7 +162,7 @@ class TrainingStep:
 
     @cached_property
     def divided_words(self) -> int:
-        """The words of a sequence that goes from layer to layer; 0 if none does."""
+        """The words of a sequence that goes from layer to layer; 0 if there is none."""
         return (self.words or 0) if sequences(self.gradient) else 0
 
     @property
@@ -186,8 +186,8 @@ class TrainingStep:
 
     @cached_property
     def called(self) -> dict[str, bool]:
-        """The functions that layers call, but for those that are one kernel, each with whether it
-        is attention: it has a softmax between products."""
+        """The functions that layers call, without those in one kernel; each with whether it is
+        attention, with a softmax between products."""
         loops = [op for op in self.callee.walk() if isinstance(op, RepeatOp) and op.sliced]
         calls = [op for loop in loops for op in loop.walk() if isinstance(op, CallOp)]
         functions = [call.function() for call in calls if call.fused is None]
@@ -266,12 +266,12 @@ def _step(module: ModuleOp, name: str) -> FuncOp:
 
 
 def _parameter(size: int) -> str:
-    """Return the parameter that a size is."""
+    """Return the parameter that gives a size."""
     return next(iter(formula_of(size).parameters), "")
 
 
 def _layers(call: CallOp) -> str:
-    """Return the parameter of the step that is the number of its layers: of the longest loop over
+    """Return the parameter of the step for the number of its layers: that of the longest loop over
     stacked weights, as a few layers of another kind may be in front.
 
     Raises:
@@ -307,7 +307,7 @@ def _layers(call: CallOp) -> str:
 
 
 def _is_attention(function: FuncOp) -> bool:
-    """Return whether a function has a softmax between products, as that of experts has not."""
+    """Return whether a function has a softmax between products, unlike that of experts."""
     kinds = [op.kind for op in function.walk() if isinstance(op, DistOp)]
     kinds = [kind for kind in kinds if kind in (EINSUM, SOFTMAX)]
     return SOFTMAX in kinds and kinds[0] is kinds[-1] is EINSUM
