@@ -70,8 +70,8 @@ class GroupMeaning:
     Attributes:
         run: a function from the operands of all ranks, as flat arrays, and the sizes of the blocks
             that leave them, to their results.
-        sender: the number that says which rank alone has an operand; None: all do.
-        receiver: the number that says which rank alone gets a result; None: all do.
+        sender: the number of the only rank with an operand; None: all ranks have one.
+        receiver: the number of the only rank with a result; None: all ranks get one.
     """
 
     run: Callable[[StartOp, Parts, Counts], Parts]

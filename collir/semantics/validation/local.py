@@ -1,5 +1,5 @@
-"""Validation of programs of ranks: they run in orders that are drawn, beside the function that they
-were made of."""
+"""Validation of programs of ranks: they run in random orders, beside the function they came
+from."""
 
 import random
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Runs of two functions on the same random inputs, on the buffers of all devices.
 
-Both functions run in float64, and then twice with other roundings (``reference.rounding``). What
-these move in a result is what rounding may do. A difference that is larger is a mistake, however
+Both functions run in float64, and then twice with other roundings (``reference.rounding``). The
+changes of a result by these are the effect of rounding. A larger difference is a mistake, however
 small it is beside the result. In the types of the program itself, both run once, for overflow.
 """
 

@@ -113,8 +113,7 @@ class MpiMethod(HostMethod):
         return [*map(indented, text), "done:", *map(indented, end), "  return err;"]
 
     def _ending(self) -> list[str]:
-        """Return the statements behind the label to which errors lead, of a function that got
-        memory."""
+        """Return the statements behind the error label, for a function that allocates memory."""
         if not self.names.has_handle:
             return [f"free({MEMORY});"]
         calls = [op.function() for op in self.function.walk() if isinstance(op, LocalCallOp)]

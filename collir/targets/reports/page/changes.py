@@ -44,8 +44,8 @@ class FunctionAfterPass:
         done: the name of the pass.
         cells: its time, how much that changed, bytes through the outermost level, memory, and
             collectives; none if it has no cost.
-        said: what there is to say instead, or besides.
-        lines: the lines that differ from those before the pass, as far as they are shown.
+        said: remarks in place of the cells, or beside them.
+        lines: the shown lines that differ from the function before the pass.
         added, removed: the number of all lines that the pass added and removed.
     """
 
