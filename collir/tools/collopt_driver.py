@@ -52,7 +52,7 @@ from collir.tools.universe import added_targets, known_dialects
 
 
 class CollOpt:
-    """The driver, which does what a command line asks for.
+    """The driver, which carries out a command line.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.

@@ -1,5 +1,5 @@
-"""The types of the values of a program of XLA: what each block is a block of, as far as that
-follows from the shardings of its parameters."""
+"""The types of the values of a program of XLA: the array that each block belongs to, as far as it
+follows from the shardings of parameters."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ _INTEGERS = 4096
 
 @dataclass(frozen=True)
 class Untyped:
-    """A value of which it is not known what it is a block of, and why.
+    """A value whose array is not known, and why.
 
     Attributes:
         line: the line of HLO where that began.

@@ -1,4 +1,4 @@
-"""How the results of XLA's instructions lie on the devices, given how their operands do."""
+"""The layouts of the results of XLA's instructions on the devices, given those of the operands."""
 
 import math
 import re
@@ -108,7 +108,7 @@ class HloRules:
         return order
 
     def check_begins(self, table: Table, varying: frozenset[int]) -> None:
-        """Check that numbers which are looked up by the number of a device count blocks.
+        """Check that numbers looked up by the number of a device count blocks.
 
         Raises:
             NotTyped: they are no sums of multiples of coordinates.
@@ -417,7 +417,7 @@ def _dynamic_slice(
 
 
 def _fitting(rules: HloRules, own: ValueState, count: int) -> tuple[int, ...]:
-    """Return the pieces that number the parts of a value, if those of one axis alone can.
+    """Return the only pieces of one axis that number the parts of a value.
 
     Raises:
         NotTyped: there are several, or none.
@@ -454,7 +454,7 @@ def _dynamic_update(
 
 
 def _check_places(rules: HloRules, dims: Sequence[Along], places: ValueState) -> None:
-    """Check that places in a dimension that is divided count from where each block begins.
+    """Check that places in a divided dimension count from the beginning of each block.
 
     Raises:
         NotTyped: they count from elsewhere.
@@ -784,7 +784,7 @@ def reduce_scattered(
 
 
 def exchanged(rules: HloRules, own: ValueState, over: Sequence[int], dim: int | None) -> ValueState:
-    """Return the result of an all-to-all: what each device has is a stack of what it received.
+    """Return the result of an all-to-all, in which each device has a stack of the received parts.
 
     Args:
         dim: the dimension that is exchanged. Where it is as large as the group, it was the outer

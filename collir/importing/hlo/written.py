@@ -66,8 +66,8 @@ Cells = WrittenValue | tuple[Any, ...]
 
 
 def _flops(x: HloInstruction, shape: HloShape, given: Sequence[WrittenValue]) -> int:
-    """Return the operations of an instruction: of a product those of its sums, else an operation
-    for each element that it takes or gives."""
+    """Return the operations of an instruction: for a product those of its sums, else one for each
+    element that it takes or gives."""
     sizes = [cell.shape.sizes for cell in given]
     if x.opcode == "convolution" and len(sizes) > 1:
         labels = re.fullmatch(r"\w+_(\w+)->\w+", x.attributes.get("dim_labels", ""))
@@ -423,7 +423,7 @@ _KEPT = frozenset({"repeat", *(name for name, kind in STEPS.items() if kind.send
 
 
 def pruned(lines: Sequence[str], used: set[str]) -> list[str]:
-    """Return lines without steps of one value that nothing reads, but for what is sent."""
+    """Return lines without unused steps of a single result, except sends."""
     kept: list[str] = []
     for line in reversed(lines):
         made = _NAMED.match(line)

@@ -51,7 +51,7 @@ def before_messages(line: str) -> str:
 
 
 def without_cut_line(text: str) -> str:
-    """Return a text without its last line, if that ends in a number that seems to be cut off.
+    """Return a text without its last line, if the last number of that seems to be cut off.
 
     The number has fewer decimals than that above it, or than the two that benchmarks print if
     the name of its column, with a unit, is above it.

@@ -271,7 +271,7 @@ class _Reader:
         self.row = None
 
     def finish_row(self) -> None:
-        """Add the line that is read, of which nothing more comes."""
+        """Add the current row, to which no more lines belong."""
         if self.row:
             self._end_row(whole=True)
 

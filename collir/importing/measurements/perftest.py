@@ -88,7 +88,7 @@ def _latencies(table: LogTable, remarks: list[Remark]) -> list[MeasuredRow]:
 
 
 def _bandwidth(table: LogTable, unit: float, remarks: list[Remark]) -> None:
-    """Add the largest bandwidth of a table as a remark, which says what it is good for."""
+    """Add the largest bandwidth of a table as a remark that says how to use it."""
     at = len(table.header.split("BW")[0].split()) + 1
     rates = [
         (float(cells[at]) * unit, cells[0], place)

@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Laid:
-    """How an array lies: the axes of each dimension, on a mesh."""
+    """The layout of an array on a mesh: the axes of each dimension."""
 
     spec: tuple[Any, ...]
     mesh: Any

@@ -227,7 +227,7 @@ class Known:
     def lifts(self, node: Any, value: Any) -> bool:
         """Take the value of a tensor that the model makes of numbers; return whether there is one.
 
-        One that is as large as data, or that has no elements in memory, stays an input.
+        A tensor as large as data, or without elements in memory, stays an input.
         """
         if type(value) is not self._torch.Tensor or value.device.type != "cpu":
             return False

@@ -98,7 +98,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class RepeatedNodes:
-    """Nodes that run several times, once for each of some layers that are alike.
+    """Nodes that run several times, once for each of some alike layers.
 
     Attributes:
         nodes: those of the first iteration.
@@ -160,7 +160,7 @@ def live(graph: ModelGraph, inputs: Sequence[ModelInput] | None = None) -> Model
     """Return the graph without operations and inputs that no result needs.
 
     Args:
-        inputs: those that are kept; by default those that a result needs.
+        inputs: the inputs to keep; by default those that a result needs.
     """
     needed = set(graph.outputs)
     kept: list[ModelNode | RepeatedNodes] = []

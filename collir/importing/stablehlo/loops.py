@@ -82,7 +82,7 @@ def _constant(x: Any, made: Mapping[str, ModelNode]) -> int | None:
 
 
 def _bound(condition: ModelGraph) -> tuple[int | None, int | None]:
-    """Return the carry that a condition compares, and the number below which it stays."""
+    """Return the carry that a condition compares, and its upper limit."""
     made = _nodes(condition)
     own = made.get(condition.outputs[0])
     if own is None or own.op not in (f"{JAX}lt", f"{JAX}gt", f"{JAX}le", f"{JAX}ne"):

@@ -563,7 +563,7 @@ class _Reader:
             raise self.fault(f"{x.op} has {len(x.types)} results, not {len(x.results)}", at)
 
     def pretty(self, op: str, results: tuple[str, ...], at: int) -> StableHloOperation:
-        """Read an operation behind its name: what stands in front of its type, by what it is."""
+        """Read an operation behind its name: the text in front of its type, by its kind."""
         operands: list[str] = []
         attributes: dict[str, Any] = {}
         words: list[str] = []

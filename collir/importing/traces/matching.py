@@ -1,4 +1,4 @@
-"""Which steps of a program collectives are that ran: by kind, group, size and order."""
+"""The matching of collectives that ran with steps of a program: by kind, group, size and order."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
@@ -43,14 +43,14 @@ class Matching:
 def matching(
     expected: Sequence[ExpectedStep], traced: Sequence[TracedCollective], mesh: Mesh
 ) -> Matching:
-    """Return which steps of a program the collectives of a rank are.
+    """Return the matches of a rank's collectives with steps of a program.
 
     Those of one kind, group and size are matched in order; then those that are padded; then several
     with several others that have as many bytes together.
 
     Args:
         expected: the collectives of the program, in its order.
-        traced: those that ran, in the order in which they were issued.
+        traced: the collectives that ran, in the order of issue.
     """
     found = Matching()
     steps, ran = [*range(len(expected))], [*range(len(traced))]
@@ -92,7 +92,7 @@ def _in_order(
     mesh: Mesh,
     tolerance: float,
 ) -> list[tuple[int, int]]:
-    """Return pairs of a step and a collective that are alike, each the first of those left.
+    """Return pairs of an alike step and collective, each the first of those left.
 
     Args:
         tolerance: the part of the larger size by which sizes may differ.

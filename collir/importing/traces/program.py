@@ -160,7 +160,7 @@ class _Writer:
         self.seconds, self.after = 0.0, ""
 
     def until(self, time: float) -> None:
-        """Write what is computed up to a time, and what is waited for."""
+        """Write the computing up to a time, and the waits."""
         if time <= self.at:
             return
         busy = self.busy.within(self.at, time)
@@ -213,7 +213,7 @@ class _Writer:
         self._write()
 
     def send(self, x: TracedCollective, pieces: Sequence[int]) -> None:
-        """Write a collective, which runs beside what is computed behind it."""
+        """Write a collective, which runs beside the computing after it."""
         count = math.prod(self.made.pieces.pieces[n].digit.size for n in pieces)
         over = self.made.pieces.listed(pieces)
         cut = count if x.kind in _CUTS else 1

@@ -51,7 +51,7 @@ def ranks_by_name(paths: Sequence[Path]) -> list[int]:
 
 
 def check_ranks(trace: Trace) -> None:
-    """Check that each rank is there once, and say which are missing.
+    """Check that no rank is there twice, and remark missing ranks.
 
     Raises:
         ReadError: one is there twice.
@@ -80,7 +80,7 @@ def check_sizes(trace: Trace) -> None:
 
 
 def align(trace: Trace) -> None:
-    """Bring the clocks of all files to that of the first: collectives end together.
+    """Bring the clocks of all files to that of the first file: collectives end together.
 
     Clocks of one computer are one; those of several may be milliseconds apart. Ends that are apart
     by more or less, each time, are not those of one clock.

@@ -1,4 +1,4 @@
-"""What ran on each rank, whatever tool recorded it. Times are in seconds."""
+"""The steps that ran on each rank, by any tool. Times are in seconds."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -123,7 +123,7 @@ class KernelWork:
 
 @dataclass
 class RankTrace:
-    """What a rank ran.
+    """The work that ran on a rank.
 
     Attributes:
         rank: its number in the job.
@@ -170,7 +170,7 @@ class RankTrace:
 
 @dataclass
 class Trace:
-    """What all ranks ran that were recorded.
+    """The work that ran on all recorded ranks.
 
     Attributes:
         tool: what recorded it, in words.

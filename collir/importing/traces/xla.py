@@ -30,7 +30,7 @@ _MARKS = ('"/host:CPU"', '"/device:', '"hlo_op"')
 
 @dataclass
 class _Device:
-    """What was read of a device.
+    """The data read of a device.
 
     Attributes:
         kernels, sent: what ran on its streams, without collectives, and these.
@@ -149,7 +149,7 @@ def _on_device(span: Span, arguments: Mapping[str, Any], thread: str, device: _D
 
 
 def _on_host(span: Span, arguments: Mapping[str, Any], thread: str, read: _Reading) -> bool:
-    """Take in what the host did, such as a step, or what a CPU ran as a device."""
+    """Read an event of the host, such as a step, or an operation of a CPU as a device."""
     if step := text(arguments.get("step_num")):
         read.steps.append(Span(f"{span.name} {step}", span.start, span.end))
         return True

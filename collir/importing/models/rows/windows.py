@@ -54,7 +54,7 @@ def _avg_pool(
     padding: object = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor: int | None = None,
 ) -> LineValue:  # fmt: skip
-    """Where windows count different numbers of elements: that of the image by that of ones."""
+    """Average windows; if they count different numbers of elements, divide by the mean of ones."""
     sides = int(node.op[-2])
     windows, pads = each(window, sides), each(padding, sides)
     strides = each(stride, sides) if stride else windows
