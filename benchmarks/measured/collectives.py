@@ -7,7 +7,7 @@ from pathlib import Path
 
 from measured.rows import DataError
 
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import Collective, RingShift
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Mesh
 from collir.layout.mesh import Axis, Factor
@@ -133,8 +133,8 @@ def predicted(row: Row) -> float:
     factors = [Factor(level.name, level.size) for level in machine.levels if level.size > 1]
     mesh = Mesh("m", machine, (Axis.placed("x", factors),))
     axes = mesh.of_axis["x"]
-    shift = (1, False) if row.kind == "shift" else None
-    collective = Collective(row.kind, mesh, axes, row.size, shift=shift)
+    shift = RingShift(1, is_open=False) if row.kind == "shift" else None
+    collective = Collective(row.kind, mesh, axes, row.size, sent_by=shift)
     device = machine.device
     software = device.execution.sync if device else 0.0  # as a simulation adds it
     return step_cost(collective, CostModel()).time + software

@@ -6,7 +6,6 @@ A formula is a function of the values of names: numbers, or arrays of them for m
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from collir.algorithms.collectives import divisions
 from collir.algorithms.moves import Algorithm, Round
 from collir.algorithms.patterns import GroupShape, Pattern, Ranks
 
-Value = Any
+Value = int | Ranks
 """A number, or one for each of some ranks."""
 
 Formula = Callable[[Mapping[str, Value]], Value]

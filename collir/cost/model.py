@@ -19,7 +19,7 @@ from collir.algorithms.pipelines import best_pieces
 from collir.algorithms.table import ALGORITHMS, PIPELINES
 from collir.cost.bounds import LowerBound, collective_bound
 from collir.cost.collectives import nccl
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import Collective, RingShift, Route
 from collir.cost.collectives.meter import CollectiveEstimate, Estimated, Meter
 from collir.cost.collectives.permutation import pattern_of
 from collir.cost.collectives.phases import Phase, phases_of, single_phase
@@ -347,10 +347,10 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, CollectiveEsti
         switched = replace(collective, mesh=_switched(collective.mesh)).group()
         ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
         return choice.algorithm, CollectiveEstimate(choice.time, ports, latencies=choice.latencies)
-    crossed = estimate.port_bytes if collective.route else None
+    crossed = estimate.port_bytes if isinstance(collective.sent_by, Route) else None
     waits = nccl.send_latencies(group, crossed)
     sent = _without_latency(group, estimate).time
-    if collective.route is None and collective.shift is None:
+    if not isinstance(collective.sent_by, Route | RingShift):
         sent += nccl.shared_chunk(collective.size, sent, group.size)
     time = sum(seconds for _, seconds in waits) + sent
     return "send/recv", replace(estimate, time=time, rounds=(), latencies=waits)

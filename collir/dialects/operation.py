@@ -255,11 +255,14 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
     @property
     def structure(self) -> Structure | None:
         """The index structure, if the rule of the operation follows from one."""
-        if self.kind.structure is None:
-            return None
+        return self.indices if self.kind.structure else None
+
+    @property
+    def indices(self) -> Structure | None:
+        """The index structure, also if the rule is its own; None if it depends on the layout."""
         types = Same(operand.type for operand in self.operands)
         names = tuple(self.properties)
-        return _structure(self.kind, types, names, Same(self.properties.values()))
+        return _indices(self.kind, types, names, Same(self.properties.values()))
 
     def place_in_operand(self, mesh: Mesh) -> int | None:
         """Return the start of the result in the memory of the first operand, in elements.
@@ -279,16 +282,15 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
 
 @lru_cache(maxsize=2**14)
-def _structure(
+def _indices(
     kind: StepKind, types: Same[Attribute], names: tuple[str, ...], values: Same[Attribute]
-) -> Structure:
+) -> Structure | None:
     """Return the index structure of steps with operands of these types and these properties."""
-    assert kind.structure is not None
     operands: list[DistType] = []
     for attribute in types:
         assert isinstance(attribute, DistTensorType)
         operands.append(attribute.data)
-    return kind.structure(operands, arguments_of(kind, dict(zip(names, values, strict=True))))
+    return kind.indices(operands, arguments_of(kind, dict(zip(names, values, strict=True))))
 
 
 def value_text(value: SSAValue, unnamed: str = "the operand") -> str:

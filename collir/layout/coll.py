@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from collir.algorithms.table import names_of
-from collir.layout import gradients, local_rules, rules
+from collir.layout import gradients, local_rules, rearrangements, rules
 from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import Size
 from collir.layout.steps import (
@@ -24,6 +24,7 @@ from collir.layout.steps import (
     reads_what_it_writes,
     rows_in,
 )
+from collir.layout.structure import Linear, map_structure
 from collir.layout.types import DistType, State, same_with_formulas
 
 STEPS: OperationTable[StepKind] = OperationTable("STEPS", __name__)
@@ -260,6 +261,7 @@ TERMS = row(
 SPLIT = row(
     name="split",
     rule=local_rules.split,
+    rearranges=rearrangements.split,
     gradient=gradients.reshaped,
     parameters=(DIM, Parameter("into", "sizes", ArgumentKind.SIZES)),
     is_view=True,
@@ -267,6 +269,7 @@ SPLIT = row(
 MERGE = row(
     name="merge",
     rule=local_rules.merge,
+    rearranges=rearrangements.merged,
     gradient=gradients.reshaped,
     parameters=(DIM,),
     is_view=True,
@@ -274,6 +277,7 @@ MERGE = row(
 RESHAPE = row(
     name="reshape",
     rule=local_rules.reshape,
+    rearranges=rearrangements.reshaped,
     gradient=gradients.reshaped,
     parameters=(Parameter("to", "shape", ArgumentKind.SIZES, of_dims="size"),),
     is_view=True,
@@ -282,6 +286,7 @@ RESHAPE = row(
 TRANSPOSE = row(
     name="transpose",
     rule=local_rules.transpose,
+    rearranges=rearrangements.transposed,
     gradient=gradients.transposed,
     parameters=(Parameter("order", "order", ArgumentKind.SIZES, of_dims="number"),),
     place=_transposed,
@@ -290,6 +295,7 @@ TRANSPOSE = row(
 PAD = row(
     name="pad",
     rule=local_rules.pad,
+    rearranges=rearrangements.padded,
     gradient=gradients.cut_out,
     parameters=(
         DIM,
@@ -321,6 +327,7 @@ ADD = row(name="add", rule=local_rules.add, gradient=gradients.same, operands=2,
 CONCAT = row(
     name="concat",
     rule=local_rules.concat,
+    rearranges=rearrangements.joined,
     gradient=gradients.part_of,
     parameters=(DIM,),
     operands=None,
@@ -336,7 +343,12 @@ COMPUTE = row(
     is_view=True,
 )
 BARRIER = row(
-    name="barrier", rule=local_rules.barrier, gradient=gradients.same, is_view=True, fixed=True
+    name="barrier",
+    rule=local_rules.barrier,
+    rearranges=lambda operands, _: map_structure("barrier", operands, Linear.ALL, flops=0),
+    gradient=gradients.same,
+    is_view=True,
+    fixed=True,
 )
 REINTERPRET = row(
     name="reinterpret",

@@ -8,6 +8,7 @@ from collir.layout.cuts import is_even, units
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh, index_over
+from collir.layout.rearrangements import reshape_groups
 from collir.layout.requirements import (
     checked,
     listed,
@@ -98,14 +99,14 @@ def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
             parameter="shape",
         )
     result = replace(x, dims=())
-    for sources, targets in _reshape_groups(x.shape, shape):
+    for sources, targets in reshape_groups(x.shape, shape):
         part = replace(x, dims=tuple(x.dims[i] for i in sources) or (Dim(1),))
         try:
             while len(part.dims) > 1:
                 part = merge(mesh, part, 0)
             for index, target in enumerate(targets[:-1]):
-                rest = part.dims[index].size // target
-                part = split(mesh, part, index, (target, rest))
+                rest = part.dims[index].size // shape[target]
+                part = split(mesh, part, index, (shape[target], rest))
         except LayoutError as error:
             raise LayoutError(
                 f"reshape to {list(shape)} would move data of {{0}}, which is {x.text(mesh)}: "
@@ -117,31 +118,6 @@ def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
         result = replace(result, dims=result.dims + (part.dims if targets else ()))
     dims = (Dim(size, dim.axes) for size, dim in zip(shape, result.dims, strict=True))
     return replace(result, dims=tuple(dims))  # sizes as they are written, with their formulas
-
-
-def _reshape_groups(
-    source: tuple[int, ...], target: tuple[int, ...]
-) -> list[tuple[list[int], list[int]]]:
-    """Return the finest groups (source indices, target sizes) of equal products of a reshape."""
-    groups: list[tuple[list[int], list[int]]] = [([], [])]
-    i = j = 0
-    while i < len(source) and j < len(target):
-        have, want = source[i], target[j]
-        sources, targets = [i], [want]
-        i, j = i + 1, j + 1
-        while have != want:  # the totals are equal, so the smaller side has more dimensions
-            if have < want or j == len(target):
-                have *= source[i]
-                sources.append(i)
-                i += 1
-            else:
-                want *= target[j]
-                targets.append(target[j])
-                j += 1
-        groups.append((sources, targets))
-    groups[-1][0].extend(range(i, len(source)))  # the dimensions left have size 1
-    groups[-1][1].extend(target[j:])
-    return [group for group in groups if group != ([], [])]
 
 
 def transpose(mesh: Mesh, x: DistType, order: tuple[int, ...]) -> DistType:

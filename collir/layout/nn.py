@@ -29,7 +29,15 @@ from collir.layout.nn_rows import (
     row,
 )
 from collir.layout.steps import DIM, TO, Arguments, StepKind
-from collir.layout.structure import REPEATED, Linear, Structure, index_text, map_structure, sizes_of
+from collir.layout.structure import (
+    REPEATED,
+    Linear,
+    Structure,
+    dim_indices,
+    index_text,
+    map_structure,
+    sizes_of,
+)
 from collir.layout.types import MAX_DIMS, DistType, check_type
 
 # ---------------------------------------------------------------------------------------------
@@ -319,7 +327,7 @@ def _reduction(
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
         (x,) = xs
         dims = dims_of(name, x, arguments, floats)
-        indices = tuple(map(str, range(len(x.dims))))
+        indices = dim_indices(x)
         kept = [REPEATED if d in dims else str(d) for d in range(len(x.dims))]
         result = tuple(i for i in kept if i != REPEATED or KEEPDIMS.name in arguments)
         return Structure((indices,), result, sizes_of(name, xs, [indices]), reduction, linear)
@@ -370,7 +378,7 @@ def _along(name: str, doc: str, flops: int, gradient: Gradient, expansion: Expan
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
         (x,) = xs
         dims = dims_of(name, x, arguments, floats=True)
-        indices = tuple(map(str, range(len(x.dims))))
+        indices = dim_indices(x)
         blocked = frozenset(map(str, dims))
         sizes = sizes_of(name, xs, [indices])
         return Structure((indices,), indices, sizes, blocked=blocked, flops=flops)
@@ -405,7 +413,7 @@ def _normalisation(
         assert isinstance(eps, int | float)
         if eps < 0:
             raise LayoutError("eps is a number from 0", parameter=EPS.name)
-        indices = tuple(map(str, range(len(xs[0].dims))))
+        indices = dim_indices(xs[0])
         own = tuple(map(str, dims))
         for number, x in enumerate(xs[1:], 1):
             check_rank(name, x, number, own)
@@ -441,7 +449,7 @@ def _cumsum(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     (x,) = xs
     check_numbers("cumsum", x)
     blocked = frozenset([str(dim_of(x, arguments))])
-    indices = tuple(map(str, range(len(x.dims))))
+    indices = dim_indices(x)
     sizes = sizes_of("cumsum", xs, [indices])
     return Structure((indices,), indices, sizes, linear=Linear.ALL, blocked=blocked)
 
@@ -461,7 +469,7 @@ def _linear_scan(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     x, factor = xs
     check_numbers("linear_scan", x)
     blocked = frozenset([str(dim_of(x, arguments))])
-    indices = tuple(map(str, range(len(x.dims))))
+    indices = dim_indices(x)
     check_rank("linear_scan", factor, 1, indices)
     sizes = sizes_of("linear_scan", xs, [indices, indices])
     return Structure(

@@ -20,7 +20,7 @@ from collir.layout.nn_rows import (
     own_indices,
 )
 from collir.layout.steps import DIM, TO, Arguments, Parameter, StepKind
-from collir.layout.structure import Linear, Structure, index_text, sizes_of
+from collir.layout.structure import Linear, Structure, dim_indices, index_text, sizes_of
 from collir.layout.types import DistType
 
 # ---------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def _selection(
                 operand=0,
                 parameter=COUNT.name,
             )
-        indices = tuple(map(str, range(len(x.dims))))
+        indices = dim_indices(x)
         sizes = sizes_of(name, xs, [indices])
         new = ("k",) if COUNT.name in arguments else ()
         kept = (*indices[:dim], *new, *indices[dim + 1 :])
@@ -155,7 +155,7 @@ model_row(
 def _take_along_dim(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     name, (x, chosen) = "take_along_dim", xs
     dim = dim_of(x, arguments)
-    over = tuple(map(str, range(len(x.dims))))
+    over = dim_indices(x)
     new = (*over[:dim], "k", *over[dim + 1 :])
     check_rank(name, chosen, 1, new)
     sizes = sizes_of(name, xs, [over, new])
@@ -180,7 +180,7 @@ def _take_along_dim_transpose(xs: Sequence[DistType], arguments: Arguments) -> S
     name, (g, chosen), to = "take_along_dim_transpose", xs, named_type(arguments)
     check_numbers(name, g)
     dim = dim_of(g, arguments)
-    over = tuple(map(str, range(len(g.dims))))
+    over = dim_indices(g)
     new = (*over[:dim], "k", *over[dim + 1 :])
     check_rank(name, chosen, 1, new)
     sizes = sizes_of(name, xs, [new, new])
@@ -213,7 +213,7 @@ model_row(
 
 def _one_hot(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     (x,), to = xs, named_type(arguments)
-    indices = tuple(map(str, range(len(x.dims))))
+    indices = dim_indices(x)
     if to.shape[:-1] != x.shape or not to.dims:
         raise LayoutError(
             f"one_hot adds a dimension behind those of {{0}}, which is {list(map(int, x.shape))}: "
@@ -240,7 +240,7 @@ def _cross_entropy(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     name = "cross_entropy"
     check_numbers(name, logits, floats=True)
     dim = dim_of(logits, arguments)
-    indices = tuple(map(str, range(len(logits.dims))))
+    indices = dim_indices(logits)
     kept = (*indices[:dim], *indices[dim + 1 :])
     check_rank(name, labels, 1, kept)
     sizes = sizes_of(name, xs, [indices, kept])

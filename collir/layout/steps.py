@@ -18,7 +18,7 @@ from collir.layout.errors import LayoutError
 from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient
 from collir.layout.mesh import Mesh
-from collir.layout.structure import Structure
+from collir.layout.structure import Linear, Structure, map_structure
 from collir.layout.types import DistType, Place, State
 
 # ---------------------------------------------------------------------------------------------
@@ -145,6 +145,7 @@ class StepKind:
             whether the step changes nothing. Without the function, it always changes something.
         structure: a function of the operand types and the arguments that returns how dimensions
             relate, from which rule and work follow; None if the rule is its own.
+        rearranges: the same of a step that moves elements and whose rule is its own.
         gradient: the cotangents of the operands; None if it has none, or is ``layout_only``: the
             cotangent is then that of the result.
         no_gradient: why it has no gradient, and what to do about that; may be empty.
@@ -174,6 +175,7 @@ class StepKind:
     moved: Callable[[Sequence[int], int], int] = reads_all
     identity: Callable[[DistType, DistType, Arguments], bool] | None = None
     structure: Callable[[Sequence[DistType], Arguments], Structure] | None = None
+    rearranges: Callable[[Sequence[DistType], Arguments], Structure] | None = None
     gradient: Gradient | None = None
     no_gradient: str = ""
     undone: Callable[[Arguments], Arguments | None] | None = None
@@ -238,6 +240,13 @@ class StepKind:
                 parameter=USING.name,
             )
         return result
+
+    def indices(self, operands: Sequence[DistType], arguments: Arguments) -> Structure | None:
+        """Return how dimensions relate; None if that depends on the layout, or is not known."""
+        if structure := self.structure or self.rearranges:
+            return structure(operands, arguments)
+        unmoved = self.elementwise or self.layout_only
+        return map_structure(self.name, operands, Linear.ALL, flops=0) if unmoved else None
 
     def place_in_operand(self, mesh: Mesh, operand: DistType, arguments: Arguments) -> int | None:
         """Return where in the memory of the first operand the result starts, in elements.

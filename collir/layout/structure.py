@@ -48,7 +48,7 @@ class Structure:
     Attributes:
         operands: the index of each dimension, for every operand.
         result: the index of each dimension of the result.
-        sizes: the size of every index.
+        sizes: the size of every index; in the first operand, if dimensions are regrouped.
         reduction: the reduction over the indices that the result lacks.
         linear: whether partial operands may pass through.
         blocked: the indices of dimensions that must not be sharded.
@@ -57,6 +57,7 @@ class Structure:
             others, so that they do not multiply its work.
         grouped: those of the selected indices that divide it: the positions are taken to be spread
             evenly, so that a device with a part of them has as large a part of the work.
+        regrouped: the indices of dimensions that are split or merged.
     """
 
     operands: tuple[tuple[str, ...], ...]
@@ -68,6 +69,7 @@ class Structure:
     flops: int = 1
     selected: frozenset[str] = field(default=frozenset())
     grouped: frozenset[str] = field(default=frozenset())
+    regrouped: frozenset[str] = field(default=frozenset())
 
     @property
     def contracts(self) -> bool:
@@ -101,6 +103,11 @@ def index_text(index: str) -> str:
     """
     number = index.rpartition(".")[2]
     return f"dimension {number}" if number.isdigit() else f"`{index}`"
+
+
+def dim_indices(x: DistType) -> tuple[str, ...]:
+    """Return the numbers of the dimensions of a type as indices."""
+    return tuple(map(str, range(len(x.dims))))
 
 
 def sizes_of(

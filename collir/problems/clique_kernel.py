@@ -1,11 +1,10 @@
-# pyright: basic
 """The search of ``MaxClique`` below a node, compiled by numba: the same nodes in the same order.
 
 Sets are rows of 64-bit words. The state of a search is a stack of levels, one for each vertex added
 below the start. Its arrays outlive a call, so that the unvisited nodes are known when it stops.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from llvmlite import ir
@@ -20,21 +19,42 @@ _NODES, _PRUNED, _BACKTRACKS, _DEEPEST, _DEPTH, _FOUND = range(6)
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 _FAR = 1 << 62
 
+_Code = Callable[[object, ir.IRBuilder, object, Sequence[ir.Value]], ir.Value]
+
+Words = NDArray[np.uint64]
+"""Sets of vertices as bits, a row each."""
+
+Numbers = NDArray[np.int64]
+Vertices = NDArray[np.int32]
+Count = int | np.int64
+
+Stack = tuple[Words, Vertices, Vertices, Numbers, NDArray[np.bool_], Numbers, Words]
+Answers = tuple[Words, Numbers, Numbers, Numbers]
+
 
 @intrinsic
-def _lowest(_context, word):
+def _lowest(_context: object, word: types.Type) -> tuple[object, _Code]:
     """Return the index of the lowest set bit of a word that is not 0."""
 
-    def code(context, builder, signature, arguments):
+    def code(
+        context: object, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.uint64), code
 
 
 @njit(nogil=True, cache=True)
-def _colour(
-    candidates, apart, order, colours, left, free, size, least
-):  # pragma: no cover - compiled
+def _colour(  # pragma: no cover - compiled
+    candidates: Words,
+    apart: Words,
+    order: Vertices,
+    colours: Vertices,
+    left: Words,
+    free: Words,
+    size: int,
+    least: Count,
+) -> tuple[int, bool]:
     """Colour ``candidates``; put those that may reach a clique of ``least`` into ``order``.
 
     ``colours`` gets their colours. Return their number, and whether there are other candidates.
@@ -54,7 +74,7 @@ def _colour(
             free[w] = left[w]
         for w in range(first, words):
             while free[w] != _ZERO:
-                bit = _lowest(free[w])  # pyright: ignore[reportCallIssue]
+                bit = _lowest(free[w])
                 v = (w << 6) + bit
                 left[w] ^= _ONE << np.uint64(bit)
                 for u in range(w, words):
@@ -71,7 +91,7 @@ def _colour(
 
 
 @njit(nogil=True, cache=True)
-def _least(cut, best):  # pragma: no cover - compiled
+def _least(cut: NDArray[np.float64], best: Count) -> Count:  # pragma: no cover - compiled
     """Return the size of the smallest clique that is still needed."""
     known = -cut[0]
     if known <= best + 1:
@@ -80,7 +100,9 @@ def _least(cut, best):  # pragma: no cover - compiled
 
 
 @njit(nogil=True, cache=True)
-def _record(answers, index, candidates, path, depth, bound):  # pragma: no cover - compiled
+def _record(  # pragma: no cover - compiled
+    answers: Answers, index: int, candidates: Words, path: Numbers, depth: int, bound: Count
+) -> None:
     """Write a clique into row ``index`` of the answers; the start of the search has no bound."""
     answer_candidates, answer_path, answer_depth, answer_bound = answers
     answer_candidates[index] = candidates
@@ -90,9 +112,17 @@ def _record(answers, index, candidates, path, depth, bound):  # pragma: no cover
 
 
 @njit(nogil=True, cache=True)
-def _dive(
-    adjacent, apart, cut, limit, first_only, size, stack, answers, counts
-):  # pragma: no cover - compiled
+def _dive(  # pragma: no cover - compiled
+    adjacent: Words,
+    apart: Words,
+    cut: NDArray[np.float64],
+    limit: int,
+    first_only: bool,
+    size: int,
+    stack: Stack,
+    answers: Answers,
+    counts: Numbers,
+) -> None:
     """Search from level 0, whose candidates are set, until ``limit`` nodes are visited.
 
     ``stack`` has a row for each level, ``answers`` a row for each answer (see ``_Space``).
@@ -163,7 +193,7 @@ class _Space:
 
     def __init__(self, rows: int, n: int, words: int):
         self.rows = rows
-        self.stack = (
+        self.stack: Stack = (
             np.zeros((rows, words), np.uint64),
             np.empty((rows, n), np.int32),
             np.empty((rows, n), np.int32),
@@ -172,7 +202,7 @@ class _Space:
             np.zeros(rows, np.int64),
             np.zeros((2, words), np.uint64),
         )
-        self.answers = (
+        self.answers: Answers = (
             np.empty((rows, words), np.uint64),
             np.empty((rows, rows), np.int64),
             np.empty(rows, np.int64),
@@ -253,7 +283,9 @@ class CliqueKernel:
             size = start.size + level
             count = int(waiting[level])
             level_nodes: list[CliqueNode] = []
-            tried = zip(order[level, :count].tolist(), colours[level, :count].tolist(), strict=True)
+            tried: Iterable[tuple[int, int]] = zip(
+                order[level, :count].tolist(), colours[level, :count].tolist(), strict=True
+            )
             for v, colour in reversed(list(tried)):
                 if -(size + colour) > cut:
                     break
@@ -262,13 +294,13 @@ class CliqueKernel:
                 untried ^= 1 << v
             yield tuple(level_nodes)
 
-    def _row(self, members: int) -> NDArray[np.uint64]:
+    def _row(self, members: int) -> Words:
         return np.frombuffer(members.to_bytes(8 * self.words, "little"), np.dtype("<u8"))
 
-    def _rows(self, sets: tuple[int, ...]) -> NDArray[np.uint64]:
+    def _rows(self, sets: tuple[int, ...]) -> Words:
         data = b"".join(members.to_bytes(8 * self.words, "little") for members in sets)
         return np.frombuffer(data, np.dtype("<u8")).reshape(len(sets), self.words).copy()
 
 
-def _number(row: NDArray[np.uint64]) -> int:
+def _number(row: Words) -> int:
     return int.from_bytes(row.tobytes(), "little")

@@ -1,7 +1,6 @@
-# pyright: basic
 """The reader of declared algorithms: trees to formulas of ranks, and what they are proven for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import lru_cache, reduce
 
 import numpy as np
@@ -31,9 +30,9 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.layout import Mesh
 from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.steps import USING
-from collir.syntax.formulas import first_token
 from collir.syntax.lowering import Lowering
-from collir.syntax.parsing import SyntaxTree, parse
+from collir.syntax.parsing import parse
+from collir.syntax.trees import SyntaxNode, SyntaxTree, first_token
 
 MOST_RANKS = 256
 """The largest group for which a declared algorithm is proven."""
@@ -79,7 +78,15 @@ def _shifted(a: Value, b: Value) -> Value:
     return a << b
 
 
-_OPERATORS = {
+def _negative(a: Value) -> Value:
+    return -a
+
+
+def _log2(a: Value) -> Value:
+    return np.ceil(np.log2(np.maximum(a, 1))).astype(np.int64)
+
+
+_BINARY: dict[str, Callable[[Value, Value], Value]] = {
     "plus": lambda a, b: _bounded(a + b),
     "minus": lambda a, b: _bounded(a - b),
     "times": _times,
@@ -87,14 +94,14 @@ _OPERATORS = {
     "modulo": lambda a, b: a % _not_zero(b),
     "shifted": _shifted,
     "differing": lambda a, b: a ^ b,
-    "negative": lambda a: -a,
 }
+_OPERATORS: dict[str, Callable[..., Value]] = {**_BINARY, "negative": _negative}
 """The meaning of the rules of the grammar."""
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, tuple[int, Callable[..., Value]]] = {
     "min": (2, np.minimum),
     "max": (2, np.maximum),
-    "log2": (1, lambda a: np.ceil(np.log2(np.maximum(a, 1))).astype(np.int64)),
+    "log2": (1, _log2),
 }
 """The functions, with the number of their arguments; ``log2`` is rounded up."""
 
@@ -142,7 +149,7 @@ class AlgorithmLowering(Lowering):
                     self.error(name, f"'{name}' is named already: use another name")
                 around = names - {rank}
                 bounds = [self.formula(x, around) for x in (first, last)]
-                by = (lambda _: 1) if step is None else self.formula(step, around)
+                by = _one if step is None else self.formula(step, around)
                 inside = tuple(self.body(inner, names | {str(name)}, rank))
                 yield SendLoop(str(name), bounds[0], bounds[1], by, inside)
                 continue
@@ -160,12 +167,12 @@ class AlgorithmLowering(Lowering):
         block, count, to, into, adds, only = tree.children
         return Send(
             self.formula(block, names),
-            (lambda _: 1) if count is None else self.formula(count, names),
+            _one if count is None else self.formula(count, names),
             self.formula(to, names),
             None if into is None else self.formula(into, names),
             adds is not None,
             None if only is None else self.condition(only, names),
-            _line(tree),
+            first_token(tree).line or 0,
         )
 
     def condition(self, tree: SyntaxTree, names: frozenset[str]) -> Formula:
@@ -178,9 +185,7 @@ class AlgorithmLowering(Lowering):
         parts = [self.condition(x, names) for x in tree.children]
         return lambda values: reduce(np.logical_and, [part(values) for part in parts])
 
-    def formula(
-        self, tree: SyntaxTree, names: frozenset[str] | set[str], depth: int = 0
-    ) -> Formula:
+    def formula(self, tree: SyntaxNode, names: Set[str], depth: int = 0) -> Formula:
         """Return a formula; what is not known in it is an error."""
         if isinstance(tree, Token):
             if tree.type == "NUMBER":
@@ -199,10 +204,10 @@ class AlgorithmLowering(Lowering):
         if tree.data == "applied":
             name, *arguments = tree.children
             parts = [self.formula(x, names, depth + 1) for x in arguments]
-            count, function = _FUNCTIONS.get(str(name), (len(parts), None))
-            if function is None:
+            if str(name) not in _FUNCTIONS:
                 self.error(name, f"there is no function '{name}': use {', '.join(_FUNCTIONS)}")
                 return lambda _: 0
+            count, function = _FUNCTIONS[str(name)]
             if count != len(parts):
                 self.error(name, f"{name} takes {count} number{'s' * (count > 1)}")
         else:
@@ -211,9 +216,8 @@ class AlgorithmLowering(Lowering):
         return lambda values: function(*(part(values) for part in parts))
 
 
-def _line(tree: SyntaxTree) -> int:
-    token = next(tree.scan_values(lambda x: isinstance(x, Token)), None)
-    return token.line if token is not None else 0
+def _one(_: Mapping[str, Value]) -> Value:
+    return 1
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,3 @@
-# pyright: basic
 """The sizes at which a function is called that comes along with another one onto its mesh.
 
 The defaults of a function suit the mesh that it is written on. On another mesh it is called at
@@ -7,11 +6,9 @@ other sizes, and is checked at those.
 
 from collections.abc import Mapping
 
-from lark import Token, Tree
-
 from collir.layout import Mesh
 from collir.syntax.lowering import bare
-from collir.syntax.parsing import SyntaxTree
+from collir.syntax.trees import SyntaxNode, SyntaxTree, is_tree
 from collir.syntax.types import TypeLowering
 
 
@@ -37,9 +34,7 @@ def sizes_of_calls(
     own = {str(parameter.children[0]) for parameter in _parameters(callee)}
     named_by_all = own.intersection(*(_given(call) for call in every))
     lowering = TypeLowering("", [], mesh, sizes)
-    for tree in caller.children:
-        if getattr(tree, "data", "") == "parameters":
-            lowering.sizes = lowering.defaults(tree) | dict(sizes)
+    lowering.read_parameters(caller)
     given = _given(_calls(caller, name)[0])
     values = {key: lowering.size(tree) for key, tree in given.items() if key in named_by_all}
     # Errors are reported where the call is lowered.
@@ -50,22 +45,21 @@ def _calls(tree: SyntaxTree, name: str) -> list[SyntaxTree]:
     """Return the calls of a function in another, in order."""
     found: list[SyntaxTree] = []
     for child in tree.children:
-        if isinstance(child, Tree) and child.data == "call":
-            symbols = [t for t in child.children if isinstance(t, Token) and t.type == "SYMBOL"]
-            if any(bare(symbol) == name for symbol in symbols):
+        if is_tree(child, "call"):
+            symbol = child.token("SYMBOL")
+            if symbol is not None and bare(symbol) == name:
                 found.append(child)
-        elif isinstance(child, Tree) and child.data == "repeat":
+        elif is_tree(child, "repeat"):
             found += _calls(child, name)
     return found
 
 
 def _parameters(function: SyntaxTree) -> list[SyntaxTree]:
     """Return the declarations of the parameters of a function."""
-    trees = [t for t in function.children if getattr(t, "data", "") == "parameters"]
-    return [parameter for tree in trees for parameter in tree.children]
+    return [parameter for tree in function.parts("parameters") for parameter in tree.children]
 
 
-def _given(call: SyntaxTree) -> dict[str, SyntaxTree]:
+def _given(call: SyntaxTree) -> dict[str, SyntaxNode]:
     """Return the formulas of the parameters that a call names."""
-    trees = [child for child in call.children if getattr(child, "data", "") == "given"]
-    return {str(pair.children[0]): pair.children[1] for tree in trees for pair in tree.children}
+    pairs = (pair.children for tree in call.parts("given") for pair in tree.children)
+    return {str(name): formula for name, formula in pairs}

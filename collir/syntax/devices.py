@@ -1,4 +1,3 @@
-# pyright: basic
 """Devices of ``.coll``: rates, memory, kernels and software."""
 
 from collections.abc import Sequence
@@ -9,8 +8,8 @@ from lark import Token
 
 from collir.dialects.machine import DeviceAttr
 from collir.machine import SHARES, Device, Efficiency, Execution, MachineError
-from collir.syntax.lowering import Lowering, is_token, is_tree
-from collir.syntax.parsing import SyntaxTree
+from collir.syntax.lowering import Lowering
+from collir.syntax.trees import SyntaxNode, SyntaxTree, is_tree
 from collir.syntax.units import Quantity
 
 _OF_KERNELS = {
@@ -52,7 +51,7 @@ class DeviceLowering(Lowering):
         values: dict[str, Any] = {}
         seen: dict[str, Token] = {}
         for item in filter(None, clauses):
-            token = next(item.scan_values(is_token))
+            token = item.tokens()[0]
             what = str(token) if item.data == "setting" else item.data
             if what in seen:
                 self.error(token, f"{what} is given twice")
@@ -89,11 +88,13 @@ class DeviceLowering(Lowering):
             case "reduction":
                 rate = self.quantity(item.children[1], Quantity.BANDWIDTH, "the reduction rate")
                 return {what: rate}
-        _, size, speed = item.children
-        values = {"size": self.quantity(size, Quantity.BYTES, "the memory size")}
-        if speed:
-            values["speed"] = self.quantity(speed, Quantity.BANDWIDTH, "the memory bandwidth")
-        return values
+            case _:
+                _, size, speed = item.children
+                values = {"size": self.quantity(size, Quantity.BYTES, "the memory size")}
+                if speed:
+                    bandwidth = self.quantity(speed, Quantity.BANDWIDTH, "the memory bandwidth")
+                    values["speed"] = bandwidth
+                return values
 
     def rates(self, tree: SyntaxTree) -> tuple[tuple[str, float], ...]:
         """Return the compute rates without errors, by element type."""
@@ -140,7 +141,7 @@ class DeviceLowering(Lowering):
             elements.append((str(operation), str(dtype), seconds))
         return tuple(elements)
 
-    def kernel_setting(self, key: Token, value: SyntaxTree) -> object:
+    def kernel_setting(self, key: Token, value: SyntaxNode) -> object:
         """Return the value of a setting of a device, or None after an error."""
         if (example := _OF_KERNELS.get(str(key))) is None:
             clauses = ("compute", "memory", "reduction", "efficiency", "streams", "elements")
@@ -160,7 +161,7 @@ class DeviceLowering(Lowering):
         elif key == "tile" and is_tree(value, "shape") and len(value.children) == 2:
             sides = tuple(self.integer(side) for side in value.children)
             return None if None in sides else sides
-        elif key in ("units", "depth") and is_token(value) and value.type == "NUMBER":
+        elif key in ("units", "depth") and isinstance(value, Token) and value.type == "NUMBER":
             return self.integer(value)
         else:
             self.error(key, f"{key} is {example}")

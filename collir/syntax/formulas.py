@@ -1,15 +1,14 @@
-# pyright: basic
 """The lowering of sizes that are written as formulas of a function's parameters."""
 
 import math
 from collections.abc import Mapping
 
-from lark import Token, Tree
+from lark import Token
 
 from collir.layout.formulas import Formula, FormulaError
 from collir.layout.sizes import bindings_text, size_at
 from collir.syntax.lowering import Lowering
-from collir.syntax.parsing import SyntaxTree
+from collir.syntax.trees import SyntaxNode, SyntaxTree, first_token, tokens_of
 
 _OPERATORS = {
     "plus": Formula.__add__,
@@ -28,13 +27,6 @@ _NO_NUMBERS = {
 """Words that stand for numbers elsewhere, in lower case, and what is said of them."""
 
 
-def first_token(tree: SyntaxTree) -> Token:
-    """Return the first token of a formula."""
-    while not isinstance(tree, Token):
-        tree = tree.children[0]
-    return tree
-
-
 class FormulaLowering(Lowering):
     """The base class of lowerings that read sizes.
 
@@ -44,7 +36,7 @@ class FormulaLowering(Lowering):
 
     sizes: Mapping[str, int]
 
-    def size(self, tree: SyntaxTree, decimals: bool = False) -> int | None:
+    def size(self, tree: SyntaxNode, decimals: bool = False) -> int | None:
         """Return an integer with its formula, or None after an error.
 
         Args:
@@ -70,23 +62,21 @@ class FormulaLowering(Lowering):
             self.error(first_token(tree), "the formula is too long")
             return None
 
-    def infinity(self, tree: SyntaxTree) -> float | None:
+    def infinity(self, tree: SyntaxNode) -> float | None:
         """Return the number that ``inf`` or ``-inf`` stands for; None for another argument."""
         match tree:
             case Token(type="NAME") if tree == "inf" and "inf" not in self.sizes:
                 return math.inf
-            case Tree(data="negative", children=[Token() as token]) if self.infinity(token):
+            case SyntaxTree(data="negative", children=[Token() as token]) if self.infinity(token):
                 return -math.inf
             case _:
                 return None
 
-    def named(self, tree: SyntaxTree) -> list[str]:
+    def named(self, tree: SyntaxNode) -> list[str]:
         """Return the names of the parameters in a formula as it is written."""
-        if isinstance(tree, Token):
-            return [str(tree)] if tree.type == "NAME" else []
-        return [name for child in tree.children for name in self.named(child)]
+        return [str(token) for token in tokens_of(tree) if token.type == "NAME"]
 
-    def formula(self, tree: SyntaxTree) -> Formula:
+    def formula(self, tree: SyntaxNode) -> Formula:
         """Return the formula of a tree; what is not known in it is an error, and 1.
 
         Raises:

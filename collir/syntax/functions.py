@@ -1,10 +1,8 @@
-# pyright: basic
 """The lowering of functions in ``.coll`` to IR: their steps, calls and loops in order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from lark import Token
 from xdsl.dialects.builtin import IntegerAttr, SymbolRefAttr, i64
@@ -37,28 +35,26 @@ from collir.layout.loops import stack_type
 from collir.layout.sizes import size_with
 from collir.layout.steps import TO, ArgumentKind
 from collir.layout.types import same_with_formulas, unsharded
-from collir.syntax.formulas import first_token
 from collir.syntax.generic import OPEN, Call, GenericFunction, Misfit, OperandBinding
 from collir.syntax.imports import shipped_functions
 from collir.syntax.lowering import (
+    WrittenResult,
     bare,
-    is_token,
-    is_tree,
     name_of,
     result_groups,
     results_of,
-    with_role,
+    target_of,
 )
-from collir.syntax.parsing import SyntaxTree
 from collir.syntax.records import (
+    ArgumentGroup,
     argument_groups,
-    at_field,
     declared_field,
     field_of,
     numbered,
     opened,
 )
 from collir.syntax.steps import Callee, Operation, StepLowering
+from collir.syntax.trees import SyntaxNode, SyntaxTree, first_token, is_tree
 from collir.syntax.types import FLOATS
 
 BINDINGS = ("carry", "slice", "with")
@@ -73,10 +69,8 @@ DEEPEST_LOOP = 64
 _TYPES = (ArgumentKind.TYPE, ArgumentKind.NAME, ArgumentKind.SIZES)
 """The kinds of arguments that say the type of a result, or a part of it."""
 
-
-def _rule(part: object) -> str:
-    """Return the rule of a part of a tree; of a token or of what is missing, an empty text."""
-    return getattr(part, "data", "")
+Target = tuple[Token, Role | None]
+"""A value that a statement defines: its name, and the role that is written with it."""
 
 
 class FunctionLowering(StepLowering):
@@ -109,7 +103,7 @@ class FunctionLowering(StepLowering):
         """The parameters that sizes in the function depend on, with their values."""
         return self.bound.parameters if self.bound else self.sizes
 
-    def size(self, tree: SyntaxTree, decimals: bool = False) -> int | None:
+    def size(self, tree: SyntaxNode, decimals: bool = False) -> int | None:
         """Return an integer with its formula, in a generic function over the parameters of the
         caller; None after an error."""
         size = super().size(tree, decimals)
@@ -190,15 +184,14 @@ class FunctionLowering(StepLowering):
         errors_before = len(self.errors)
         if self.bound is not None:
             tree = opened(tree, self.bound.fields)
-        symbol, *parts = tree.children
-        *steps, return_tree = (x for x in parts if _rule(x) in STATEMENTS)
-        self.auto |= any(getattr(word, "type", "") == "AUTO" for word in parts)
-        for named in (x for x in parts if _rule(x) == "parameters"):
-            self.sizes = self.defaults(named) | dict(self.overridden)
-        written = [x.children for x in parts if _rule(x) == "argument"]
+        symbol: Token = tree.children[0]
+        *steps, return_tree = (x for x in tree.children if getattr(x, "data", "") in STATEMENTS)
+        self.auto |= tree.token("AUTO") is not None
+        self.read_parameters(tree)
+        written = [x.children for x in tree.parts("argument")]
         arguments = [(x, self.argument_type(t, n)) for n, (x, t, _) in enumerate(written)]
         roles = [Role(str(word)) if word else None for _, _, word in written]
-        promised = [y for x in parts if _rule(x) == "results" for y in results_of(x)]
+        promised = results_of(tree)
         types = [DistTensorType(x) for _, x in arguments if x is not None]
         block = Block(arg_types=types)
         values = iter(block.args)
@@ -225,7 +218,7 @@ class FunctionLowering(StepLowering):
         named = self.result_names([name for name, *_ in promised], return_tree)
         if self.auto:
             set_auto(function)
-        for instead in (x for x in parts if _rule(x) == "instead"):
+        for instead in tree.parts("instead"):
             if not self.set_alternative(function, instead):
                 return None
         self.forget_numbers()
@@ -247,15 +240,15 @@ class FunctionLowering(StepLowering):
         ]
 
     def opened_results(
-        self, promised: Sequence[tuple[Any, Any, Any]], return_tree: SyntaxTree
-    ) -> list[tuple[Token | None, SyntaxTree, Role | None]]:
+        self, promised: Sequence[WrittenResult], return_tree: SyntaxTree
+    ) -> list[WrittenResult]:
         """Return the results of a function, with one for each field of a record that it returns
         where `float{...}` is promised."""
         _, values = return_tree.children
         tokens: list[Token] = values.children if values else []
         if len(tokens) != len(promised) or all(x.data != "opened" for _, x, _ in promised):
             return list(promised)
-        results: list[tuple[Token | None, SyntaxTree, Role | None]] = []
+        results: list[WrittenResult] = []
         for number, (token, (name, x, role)) in enumerate(zip(tokens, promised, strict=True)):
             fields = self.fields(token) if x.data == "opened" else None
             name = name or (numbered(number, token) if fields else None)
@@ -287,26 +280,25 @@ class FunctionLowering(StepLowering):
             case _:
                 self.step(tree, block)
 
-    def define_results(self, targets: Sequence[SyntaxTree], op: NestedOp | None, what: str) -> None:
+    def define_results(self, targets: Sequence[Target], op: NestedOp | None, what: str) -> None:
         """Define the results of an operation, or values that failed; ``what`` has the results."""
-        tokens, roles = zip(*map(with_role, targets), strict=True)
-        results: list[SSAValue | None] = [None] * len(tokens) if op is None else [*op.results]
-        if len(results) != len(tokens):
+        results: list[SSAValue | None] = [None] * len(targets) if op is None else [*op.results]
+        if len(results) != len(targets):
             count = len(results)
             self.error(
-                tokens[0],
-                f"{what} has {count} result{'s' * (count != 1)}, and {len(tokens)} "
-                f"{'are' if len(tokens) > 1 else 'is'} named here",
+                targets[0][0],
+                f"{what} has {count} result{'s' * (count != 1)}, and {len(targets)} "
+                f"{'are' if len(targets) > 1 else 'is'} named here",
             )
-            results = [None] * len(tokens)
-        for token, result, role in zip(tokens, results, roles, strict=True):
+            results = [None] * len(targets)
+        for (token, role), result in zip(targets, results, strict=True):
             if result is not None and role:
                 set_role(result, role)
             self.define(token, result)
 
     def record_targets(
-        self, targets: Sequence[SyntaxTree], groups: Sequence[Fields | None]
-    ) -> list[Any]:
+        self, targets: Sequence[Target], groups: Sequence[Fields | None]
+    ) -> list[Target]:
         """Return the names of results, one for each field of those that are records.
 
         Args:
@@ -314,19 +306,18 @@ class FunctionLowering(StepLowering):
         """
         if len(targets) != len(groups):
             return list(targets)
-        named: list[SyntaxTree] = []
-        for target, fields in zip(targets, groups, strict=True):
-            token, _ = with_role(target)
+        named: list[Target] = []
+        for (token, role), fields in zip(targets, groups, strict=True):
             for field in fields or ("",):
                 own = token.endswith(f".{field}") and len(fields or ()) == 1
-                named.append(at_field(target, {id(token)}, "" if own else field))
+                named.append((field_of(token, "" if own else field), role))
         return named
 
     def fold(self, tree: SyntaxTree, block: Block) -> None:
         """Lower an operation over all fields of a record: on the first two, then on what comes out
         and the next, to the last."""
         target_tree, name, token = tree.children
-        target, role = with_role(target_tree)
+        target, role = target_of(target_tree)
         tokens = self.flat([token])
         values = [value for each in tokens if (value := self.use(each)) is not None]
         operation = OPERATIONS.get(str(name))
@@ -357,18 +348,20 @@ class FunctionLowering(StepLowering):
         alone = [t for t, x in zip(tokens, expected, strict=False) if x is None]
         records = [t for t in alone if len(tokens) == len(expected) and self.fields(t) is not None]
         wrt = [t for t in (wrt_tree.children if wrt_tree else ()) if t in records]
-        named = [with_role(target)[0] for target in targets]
+        named = [target_of(target)[0] for target in targets]
         for each in self.each(tree, [*records, *wrt], named):
             self.call_on_values(each, block, expected)
 
-    def expected(self, name: str) -> list[Any]:
+    def expected(self, name: str) -> list[ArgumentGroup]:
         """Return what the operands of a call of a function are; none, if it is not known."""
         callee = self.signatures.get(name)
         if isinstance(callee, GenericFunction):
             return argument_groups(callee.template.tree)
         return list(callee.argument_groups) if callee else []
 
-    def call_on_values(self, tree: SyntaxTree, block: Block, expected: Sequence[Any]) -> None:
+    def call_on_values(
+        self, tree: SyntaxTree, block: Block, expected: Sequence[ArgumentGroup]
+    ) -> None:
         *parts, again, fused, task = tree.children
         *targets, keyword, symbol, given_tree, operand_tree, wrt_tree = parts
         written: list[Token] = operand_tree.children if operand_tree else []
@@ -412,10 +405,11 @@ class FunctionLowering(StepLowering):
                 place = symbol if error.operand is None else tokens[error.operand]
                 place = next((name for name in given if name == error.parameter), place)
                 self.error(place, error.text([str(token) for token in tokens]))
-        self.define_results(self.record_targets(targets, returned), op, str(symbol))
+        defined_targets = self.record_targets([*map(target_of, targets)], returned)
+        self.define_results(defined_targets, op, str(symbol))
 
     def takes_fields(
-        self, symbol: Token, operands: Sequence[Token], expected: Sequence[Any]
+        self, symbol: Token, operands: Sequence[Token], expected: Sequence[ArgumentGroup]
     ) -> bool:
         """Return whether the operands that are records have the fields that a function takes, in
         the same order; report the first that has others."""
@@ -505,16 +499,15 @@ class FunctionLowering(StepLowering):
         return given if len(self.errors) == errors_before else None
 
     def repeat(self, tree: SyntaxTree, block: Block) -> None:
-        children = tree.children
-        place = next(i for i, x in enumerate(children) if getattr(x, "type", "") == "REPEAT")
-        targets, keyword, number = children[:place], children[place], children[place + 1]
-        parts = children[place + 2 :]
+        place = next(i for i, x in enumerate(tree.children) if getattr(x, "type", "") == "REPEAT")
+        targets = [target_of(x) for x in tree.children[:place]]
+        keyword, number, *parts = tree.children[place:]
         errors_before = len(self.errors)
         if len(self.outside) == DEEPEST_LOOP:
             self.error(keyword, f"loops are nested more than {DEEPEST_LOOP} deep: call a function")
             self.define_results(targets, None, "this repeat")
             return
-        bindings = self.bindings([x for x in parts if getattr(x, "data", "") == "binding"])
+        bindings = self.bindings(tree.parts("binding"))
         count = self.size(number)
         tokens = [token for bound in bindings for _, token in bound]
         operands = [self.use(token) for token in tokens]
@@ -529,10 +522,8 @@ class FunctionLowering(StepLowering):
             for bound in bindings:
                 outside.append(defined[: len(bound)])
                 defined = defined[len(bound) :]
-            words = {getattr(x, "type", "") for x in parts}
-            flags = "REVERSE" in words, "RECOMPUTE" in words
-            named = [x.children[0] for x in parts if getattr(x, "data", "") == "schedule"]
-            schedule = str(named[0])[1:-1] if named else None
+            flags = tree.token("REVERSE") is not None, tree.token("RECOMPUTE") is not None
+            schedule = next((str(x.children[0])[1:-1] for x in tree.parts("schedule")), None)
             op = RepeatOp.of(self.mesh, count, outside, body, *flags, schedule)
             targets = self.record_targets(targets, self.yielded)
             op.location = self.position(keyword).location()
@@ -659,7 +650,7 @@ class FunctionLowering(StepLowering):
         keyword, returned = return_tree.children
         tokens = self.flat(returned.children if returned else ())
         values = [self.use(token) for token in tokens]
-        places = (token for tree in result_trees for token in tree.scan_values(is_token))
+        places = (token for tree in result_trees for token in tree.tokens())
         declared_at = next(map(self.position, places), None)
         if self.auto and len(values) == len(results):
             values = [

@@ -1,4 +1,3 @@
-# pyright: basic
 """Generic functions: their operands have any shape and any layout, ``%x: f32[...]``.
 
 A call gives the types of such operands, and runs an ordinary function with these types: an instance
@@ -9,7 +8,6 @@ values of parameters depend on, so that the instance follows when these get othe
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lark import Token
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.nested import Signature
@@ -20,8 +18,8 @@ from collir.layout.formulas import Formula
 from collir.layout.sizes import formula_of, size_at
 from collir.syntax.imports import Template
 from collir.syntax.lowering import results_of
-from collir.syntax.parsing import SyntaxTree
 from collir.syntax.records import opened
+from collir.syntax.trees import SyntaxTree
 from collir.syntax.types import FLOAT, TypeLowering
 
 OPEN = ("open", "opened")
@@ -136,14 +134,13 @@ class GenericFunction:
                 f"@{call.mesh.name}: call `func @{self.name}_there = @{self.name} on "
                 f"@{call.mesh.name}` in its place"
             )
-        trees = _children(self.template.tree, "parameters")
-        lowering = TypeLowering(self.template.file, [], call.mesh)
-        defaults = [lowering.defaults(tree) for tree in trees if tree is not None]
-        sizes = {**dict(*defaults), **self.template.sizes}
+        lowering = TypeLowering(self.template.file, [], call.mesh, self.template.sizes)
+        lowering.read_parameters(self.template.tree)
+        sizes = lowering.sizes
         signature = Signature(self.name, call.mesh.name, (), (), tuple(sizes.items()))
         signature.check_names(call.given)
         tree = opened(self.template.tree, call.fields)
-        arguments = [x.children[1] for x in _children(tree, "argument")]
+        arguments: list[SyntaxTree] = [x.children[1] for x in tree.parts("argument")]
         if len(arguments) != len(call.operands):
             count = len(arguments)
             raise LayoutError(
@@ -210,15 +207,10 @@ class Misfit(Diagnostic):
 
 def is_open(tree: SyntaxTree) -> bool:
     """Return whether a function has a type of any shape and any layout in its signature."""
-    results = (x for part in _children(tree, "results") for _, x, _ in results_of(part))
-    types = [*(x.children[1] for x in _children(tree, "argument")), *results]
-    return any(x.data in OPEN for x in types)
+    arguments = (x.children[1] for x in tree.parts("argument"))
+    return any(x.data in OPEN for x in (*arguments, *(x for _, x, _ in results_of(tree))))
 
 
 def is_on_any(tree: SyntaxTree) -> bool:
     """Return whether a function is on any mesh."""
-    return any(isinstance(x, Token) and x.type == "ANY" for x in tree.children)
-
-
-def _children(tree: SyntaxTree, rule: str) -> list[SyntaxTree]:
-    return [child for child in tree.children if getattr(child, "data", None) == rule]
+    return tree.token("ANY") is not None

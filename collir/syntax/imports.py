@@ -1,4 +1,3 @@
-# pyright: basic
 """Functions that are taken from a function of this file or of another: ``func @f = @g on @m``.
 
 Only the text of the other function is taken, and that of the functions that it calls. It is lowered
@@ -19,8 +18,9 @@ from lark import Token
 from collir.ir.diagnostics import Diagnostic, Position, Sources, note
 from collir.layout.sizes import default_error
 from collir.syntax.lowering import Lowering, bare
-from collir.syntax.parsing import SyntaxTree, parse
+from collir.syntax.parsing import parse
 from collir.syntax.records import RecordLowering
+from collir.syntax.trees import SyntaxTree
 
 LONGEST = 64
 """The most functions that a function is taken over."""
@@ -62,7 +62,7 @@ _Given = tuple[int, Position]
 
 def parameter_names(function: SyntaxTree) -> list[str]:
     """Return the names of the parameters of a function."""
-    trees = [t for t in function.children if getattr(t, "data", None) == "parameters"]
+    trees = function.parts("parameters")
     return [str(parameter.children[0]) for tree in trees for parameter in tree.children]
 
 
@@ -178,7 +178,7 @@ class FunctionImports:
 
     def _for_itself(self, here: Lowering, symbol: Token, function: SyntaxTree) -> bool:
         """Return whether a function stands for itself; if not, report it."""
-        if any(getattr(child, "data", None) == "instead" for child in function.children):
+        if function.parts("instead"):
             here.error(
                 symbol,
                 f"{symbol} takes the place of another function for larger values: only a function "

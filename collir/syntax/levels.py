@@ -1,4 +1,3 @@
-# pyright: basic
 """Levels of machines of ``.coll``: sizes, ports, links, and kinds of devices below."""
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +10,8 @@ from lark import Token
 from collir.dialects.machine import LevelAttr
 from collir.machine import Fabric, Level, LinkKind, MachineError, Parents, PartLinks
 from collir.machine.level import Kinds
-from collir.syntax.lowering import Lowering, is_token, is_tree
-from collir.syntax.parsing import SyntaxTree
+from collir.syntax.lowering import Lowering
+from collir.syntax.trees import SyntaxNode, SyntaxTree, is_tree, tokens_of
 from collir.syntax.units import Quantity
 
 _QUANTITIES = {
@@ -61,7 +60,7 @@ class LevelLowering(Lowering):
         levels: list[LevelAttr | None] = []
         for tree in trees:
             name, *rest = tree.children
-            sizes = [token for token in rest if is_token(token)]
+            sizes = [token for token in rest if isinstance(token, Token)]
             level = self.level(name, sizes, rest[len(sizes) :], parameters)
             if len(sizes) > 1:
                 first = not levels
@@ -154,13 +153,14 @@ class LevelLowering(Lowering):
                 return None
         if "links" in values:
             if "kind" in values:
-                key = next(s.children[0] for s in settings if s.children[0] == "kind")
-                self.error(key, f"level '{name}' has `links`, which say all: leave out `kind`")
+                kind = next(s for s in settings if s.children[0] == "kind")
+                problem = f"level '{name}' has `links`, which say all: leave out `kind`"
+                self.error(kind.children[0], problem)
                 return None
             values["kind"] = LinkKind.LINKS
-        if isinstance(values["port"], tuple):
-            values["ports"] = values["port"]
-            values["port"] = max(values["ports"])
+        ports: float | tuple[float, ...] = values["port"]
+        if isinstance(ports, tuple):
+            values |= {"ports": ports, "port": max(ports)}
         try:
             level = Level(str(name), size, **values, parts=tuple(filter(None, parts)))
         except MachineError as error:
@@ -204,9 +204,9 @@ class LevelLowering(Lowering):
             self.error(count, str(error))
             return None
 
-    def setting(self, key: Token, value: SyntaxTree) -> object:
+    def setting(self, key: Token, value: SyntaxNode) -> object:
         """Return the value of a setting of a level, or None after an error."""
-        token = next(value.scan_values(is_token), key) if is_tree(value) else value
+        token = next(iter(tokens_of(value)), key)
         if words := _WORDS.get(key):
             # A matrix of links is a kind that is not written as a word.
             known = [word for word in words if word is not LinkKind.LINKS]
@@ -238,12 +238,12 @@ class LevelLowering(Lowering):
             return self.needed_quantity(key, value)
         return None
 
-    def needed_quantity(self, key: Token, value: SyntaxTree) -> float | None:
+    def needed_quantity(self, key: Token, value: SyntaxNode) -> float | None:
         """Return a bandwidth or a time, or None after an error."""
         kind = _QUANTITIES[key]
         if is_tree(value, "quantity"):
             return self.quantity(value, kind, str(key))
-        token = next(value.scan_values(is_token), key) if is_tree(value) else value
+        token = next(iter(tokens_of(value)), key)
         shown = "a list" if is_tree(value, "list") else f"'{token}'"
         self.error(token, f"{key} needs {kind.example}, not {shown}")
         return None
@@ -252,10 +252,10 @@ class LevelLowering(Lowering):
         """Return rows of integers, or None after an error; their values are checked later."""
         rows: list[tuple[int, ...]] = []
         for row in value.children:
-            numbers: list[SyntaxTree] = row.children if is_tree(row, "list") else []
-            wrong = next(filter(is_tree, numbers), None) if is_tree(row, "list") else row
+            numbers = row.children if is_tree(row, "list") else [row]
+            wrong = next((x for x in numbers if x is row or isinstance(x, SyntaxTree)), None)
             if wrong is not None:
-                token = next(wrong.scan_values(is_token), key) if is_tree(wrong) else wrong
+                token = next(iter(tokens_of(wrong)), key)
                 self.error(token, f"{key} needs {_LISTS[key]}: a row of numbers for each child")
                 return None
             counts = [self.integer(number) for number in numbers]
@@ -266,11 +266,10 @@ class LevelLowering(Lowering):
             self.error(key, f"{key} needs {_LISTS[key]}")
         return tuple(rows) or None
 
-    def plain_number(self, key: Token, value: SyntaxTree) -> float | None:
+    def plain_number(self, key: Token, value: SyntaxNode) -> float | None:
         """Return the value of a taper or of rails, or None after an error."""
         if not isinstance(value, Token):
-            last = [*value.scan_values(is_token), key]
-            token = value.children[1] if value.data == "quantity" else last[0]
+            token = value.children[1] if value.data == "quantity" else [*value.tokens(), key][0]
             self.error(token, f"{key} is a number without a unit, as in `{key} = 2`")
             return None
         if value.type != "NUMBER":

@@ -1,4 +1,3 @@
-# pyright: basic
 """The lowering of local functions in ``.coll`` to IR: one operation for each statement.
 
 Nothing is inferred: every buffer has its type. What is wrong between operations, the verifier says
@@ -38,9 +37,8 @@ from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.syntax.functions import DEEPEST_LOOP
 from collir.syntax.local_kinds import kernel_kind, start_kind
 from collir.syntax.local_types import LocalTypeLowering
-from collir.syntax.lowering import is_token, is_tree
 from collir.syntax.operations import usage
-from collir.syntax.parsing import SyntaxTree
+from collir.syntax.trees import SyntaxNode, SyntaxTree
 
 
 class LocalLowering(LocalTypeLowering):
@@ -61,7 +59,7 @@ class LocalLowering(LocalTypeLowering):
         errors_before = len(self.errors)
         _, named, inputs, outputs, _, arena_tree, *statements = tree.children
         if named is not None:
-            self.sizes = self.defaults(named) | dict(self.overridden)
+            self.read_parameters(tree)
             for token in (x.children[0] for x in named.children):
                 if self.mesh.named(str(token)) is not None:
                     problem = f"{token} is an axis of @{self.mesh.name} too"
@@ -130,10 +128,10 @@ class LocalLowering(LocalTypeLowering):
     # --- clauses ---------------------------------------------------------------------------------
 
     def argument(
-        self, keyword: Token, argument: SyntaxTree, argument_kind: ArgumentKind, kind: StepKind
+        self, keyword: Token, argument: SyntaxNode, argument_kind: ArgumentKind, kind: StepKind
     ) -> Argument | None:
         """Return the value of an argument, or None after an error."""
-        if is_token(argument) and argument.type == "VALUE":  # which has no type of a tensor
+        if isinstance(argument, Token) and argument.type == "VALUE":  # of no type of a tensor
             self.error(argument, f"`{keyword}` takes no buffer here: `{self.usage(kind)}`")
             return None
         return super().argument(keyword, argument, argument_kind, kind)
@@ -311,8 +309,8 @@ class LocalLowering(LocalTypeLowering):
     def iterate(self, tree: SyntaxTree, block: Block) -> None:
         keyword, times, *parts = tree.children
         errors_before = len(self.errors)
-        carries = [x.children for x in parts if is_tree(x, "turns")]
-        rows = [token for x in parts if is_tree(x, "rows") for token in x.children]
+        carries = [x.children for x in tree.parts("turns")]
+        rows: list[Token] = [token for x in tree.parts("rows") for token in x.children]
         groups = [self.buffers([x[n] for x in carries]) for n in (2, 3, 4)]
         groups.append(self.buffers(rows[1::2]))
         names = [token for x in carries for token in x[:2]] + rows[::2]
@@ -326,11 +324,11 @@ class LocalLowering(LocalTypeLowering):
         outer = dict(self.values), dict(self.tokens)
         for token, argument in zip(names, inner.args or [None] * len(names), strict=True):
             self.define(token, argument)
-        statements = [x for x in parts if is_tree(x) and x.data not in ("turns", "rows")]
+        statements = [x for x in parts if getattr(x, "data", "turns") not in ("turns", "rows")]
         self.inside(keyword, statements, inner)
         self.values, self.tokens = outer
         properties: dict[str, Attribute] = {"times": RankNumberAttr(self.rank_number(times))}
-        if any(getattr(x, "type", "") == "REVERSE" for x in parts):
+        if tree.token("REVERSE"):
             properties["reverse"] = UnitAttr()
         if len(self.errors) == errors_before:
             op = LocalRepeatOp.build(

@@ -1,4 +1,3 @@
-# pyright: basic
 """The lowering of what is written of buffers: their types, places, and numbers of each rank."""
 
 from collections.abc import Sequence
@@ -10,10 +9,8 @@ from collir.layout.formulas import Formula, FormulaError
 from collir.layout.local import CoordinateTable, LocalBuffer, number_of
 from collir.layout.sizes import OpenSize
 from collir.layout.types import unknown_axis_message
-from collir.syntax.formulas import first_token
-from collir.syntax.lowering import is_tree
-from collir.syntax.parsing import SyntaxTree
 from collir.syntax.steps import StepLowering
+from collir.syntax.trees import SyntaxNode, SyntaxTree, first_token, is_tree
 
 
 class LocalTypeLowering(StepLowering):
@@ -105,11 +102,11 @@ class LocalTypeLowering(StepLowering):
                 product *= self.factor(factor)
         return product
 
-    def factor(self, factor: SyntaxTree) -> Formula:
+    def factor(self, factor: SyntaxNode) -> Formula:
         """Return a factor of a term."""
         if is_tree(factor, "number"):
             return self.total(factor)
-        if is_tree(factor):
+        if isinstance(factor, SyntaxTree):
             values = [x for x in factor.children if x.type == "NUMBER"]
             axes = [self.sub_axis(x) for x in factor.children if x.type == "AXIS"]
             return Formula.parameter(CoordinateTable(axes, self.counts(values)))

@@ -1,4 +1,3 @@
-# pyright: basic
 """The common base of all lowerings of trees: errors of a file, and numbers."""
 
 import difflib
@@ -10,13 +9,13 @@ from errno import EINVAL
 from itertools import islice
 from pathlib import Path
 
-from lark import Token, Tree
+from lark import Token
 
 from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position, note
 from collir.ir.fields import Fields, groups
 from collir.ir.roles import Role
 from collir.syntax.encoding import decode
-from collir.syntax.parsing import SyntaxTree
+from collir.syntax.trees import SyntaxNode, SyntaxTree
 from collir.syntax.units import Quantity
 
 _MAX_DIGITS = 19
@@ -28,19 +27,30 @@ def bare(token: Token) -> str:
 
 
 def with_role(tree: SyntaxTree) -> tuple[SyntaxTree, Role | None]:
-    """Return a value or a type, and the role that is written with it."""
-    if isinstance(tree, Tree) and tree.data == "with_role":
-        inner, word = tree.children
-        return inner, Role(str(word))
-    return tree, None
+    """Return a type, and the role that is written with it."""
+    if tree.data != "with_role":
+        return tree, None
+    inner, word = tree.children
+    return inner, Role(str(word))
 
 
-def results_of(tree: SyntaxTree) -> list[tuple[Token | None, SyntaxTree, Role | None]]:
-    """Return the results of a signature: the name of each, if one is written, its type, and the
-    role that is written with it."""
-    results: list[tuple[Token | None, SyntaxTree, Role | None]] = []
+def target_of(node: SyntaxNode) -> tuple[Token, Role | None]:
+    """Return the value that a statement defines, and the role that is written with it."""
+    if isinstance(node, Token):
+        return node, None
+    token, word = node.children
+    return token, Role(str(word))
+
+
+WrittenResult = tuple[Token | None, SyntaxTree, Role | None]
+"""A result in a signature: its name, if one is written, its type and its role."""
+
+
+def results_of(function: SyntaxTree) -> list[WrittenResult]:
+    """Return the results in the signature of a function."""
+    results: list[WrittenResult] = []
     name: Token | None = None
-    for part in tree.children:
+    for part in (part for tree in function.parts("results") for part in tree.children):
         if isinstance(part, Token):
             name = part
         elif part is not None:
@@ -74,22 +84,12 @@ def result_groups(
     return groups_of([x or y or number for x, y in zip(written, tokens, strict=True)])
 
 
-def is_token(value: object) -> bool:
-    """Return whether a part of a tree is a token."""
-    return isinstance(value, Token)
-
-
-def is_tree(value: object, rule: str = "") -> bool:
-    """Return whether a part of a tree is a tree, and of a rule if one is given."""
-    return isinstance(value, Tree) and rule in ("", value.data)
-
-
 class Lowering:
     """The base class of lowerings: collects the errors of a file, and reads numbers."""
 
     def __init__(self, file: str, errors: list[Diagnostic]):
         self.file = file
-        self.errors = errors
+        self.errors: list[Diagnostic] = errors
 
     def position(self, token: Token) -> Position:
         return Position(self.file, token.line or 1, token.column or 1)

@@ -1,4 +1,3 @@
-# pyright: basic
 """Machines of ``.coll`` as IR: with levels of their own, or those of a template in some file."""
 
 from collections.abc import Callable, Sequence
@@ -15,8 +14,9 @@ from collir.ir.diagnostics import Sources, note
 from collir.machine import MachineError
 from collir.syntax.devices import DeviceLowering
 from collir.syntax.levels import LevelLowering
-from collir.syntax.lowering import bare, is_token
-from collir.syntax.parsing import SyntaxTree, parse
+from collir.syntax.lowering import bare
+from collir.syntax.parsing import parse
+from collir.syntax.trees import SyntaxTree
 
 PRESETS = Path(__file__).parent.parent / "machine" / "presets"
 """The folder of the machines that ship with collir."""
@@ -63,7 +63,7 @@ class MachineLowering(LevelLowering, DeviceLowering):
     def declare_machines(self, text: str) -> list[tuple[int, SyntaxTree]]:
         """Parse the file, build its machines, and return its declarations, numbered."""
         tree, self.errors, self.failed = parse(text, self.file)
-        items = list(enumerate(tree.children))
+        items: list[tuple[int, SyntaxTree]] = list(enumerate(tree.children))
         self.instances = {bare(t.children[0]) for t in tree.children if t.data == "instance"}
         self.declare("machine", items, self.machine)
         self.declare("instance", items, self.instance)
@@ -144,9 +144,8 @@ class MachineLowering(LevelLowering, DeviceLowering):
         self.distinct("device", named)
         for tree in trees:
             if tree.children[0] is None and len(trees) > 1:
-                start = next(tree.scan_values(is_token))
                 self.error(
-                    start,
+                    tree.tokens()[0],
                     "a machine with several kinds of devices names each of them: "
                     "say `device NAME { ... }`",
                 )
@@ -160,7 +159,7 @@ class MachineLowering(LevelLowering, DeviceLowering):
     def check_kinds(self, devices: Sequence[SyntaxTree], levels: Sequence[SyntaxTree]) -> None:
         """Check the names of kinds on levels."""
         known = [str(tree.children[0]) for tree in devices if tree.children[0] is not None]
-        said = [setting for level in levels for setting in level.find_data("kinds")]
+        said = [setting for level in levels for setting in level.parts("kinds")]
         for again in said[1:]:
             here = note("they are named here", self.position(said[0].children[0]))
             self.error(

@@ -1,4 +1,3 @@
-# pyright: basic
 """The reader of modules in MLIR's syntax, with source positions.
 
 xDSL's parser leaves every operation at an unknown location, and cuts suffixes like ``_1`` off
@@ -31,11 +30,16 @@ class LocatedParser(Parser):
 
     def __init__(self, ctx: Context, text: str, file: str):
         super().__init__(ctx, text, file)
-        self.started: list[Span] = [self._current_token.span]
+        self.started: list[Span] = [self.current_span]
         self.first_uses: dict[str, Span] = {}
 
+    @property
+    def current_span(self) -> Span:
+        """The place of the token that is read next."""
+        return self._current_token.span
+
     def parse_operation(self) -> Operation:
-        start = self._current_token.span
+        start = self.current_span
         self.started.append(start)
         op = super().parse_operation()
         self.started.pop()
@@ -112,7 +116,7 @@ def read_mlir(
         errors = [Diagnostic("the text is nested too deeply", _at(parser.started[:2][-1]))]
     except Exception as error:  # wrong texts reach asserts and zips in xDSL's parser
         message = f"xDSL's parser gives up here ({type(error).__name__}: {error})"
-        errors = [Diagnostic(message, _at(parser._current_token.span))]
+        errors = [Diagnostic(message, _at(parser.current_span))]
     else:
         if not (errors := errors_of_declarations(module)):
             return module

@@ -1,5 +1,4 @@
-# pyright: basic
-"""The parser of ``.coll``: text to Lark trees, and diagnostics for syntax errors."""
+"""The parser of ``.coll``: text to trees, and diagnostics for syntax errors."""
 
 import gc
 import re
@@ -10,17 +9,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lark import Lark, Tree
+from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, Position
 from collir.ir.extensions import load_operations
 from collir.layout.steps import ArgumentKind
-from collir.syntax.grammar_tables import parser_of
+from collir.syntax.grammar_tables import Parser, parser_of
 from collir.syntax.operations import keywords
-
-SyntaxTree = Any
-"""A Lark tree; the grammar says whether its children are tokens or trees."""
+from collir.syntax.trees import SyntaxTree
 
 _DECLARATION = re.compile(
     r"^(?:machine|mesh|algorithm|record|func|local)[ \t]+@?(\w+)", re.MULTILINE
@@ -49,7 +46,7 @@ def clauses() -> dict[str, list[str]]:
 
 
 @cache
-def parser() -> Lark:
+def parser() -> Parser:
     path = Path(__file__).with_name("grammar.lark")
     grammar = path.read_text(encoding="utf-8")
     for terminal, words in clauses().items():
@@ -163,12 +160,14 @@ _HINTS = {
 
 def _syntax_error(error: UnexpectedInput, file: str) -> Diagnostic:
     assert isinstance(error, UnexpectedToken | UnexpectedCharacters)
-    allowed: set[str] = error.interactive_parser.accepts()  # type: ignore
+    untyped: Any = error  # lark annotates none of these attributes
+    allowed: set[str] = untyped.interactive_parser.accepts()
     if isinstance(error, UnexpectedCharacters):
         position = Position(file, error.line, error.column)
-        name = error.char if error.char.isprintable() else f"U+{ord(error.char):04X}"
+        char: str = untyped.char
+        name = char if char.isprintable() else f"U+{ord(char):04X}"
         return Diagnostic(f"`{name}` is not possible here: expected {_expected(allowed)}", position)
-    token = error.token
+    token: Token = untyped.token
     position = Position(file, token.line or 1, token.column or 1)
     if token.type == "$END":
         return Diagnostic(f"the text ends here, but {_expected(allowed)} is missing", position)
@@ -200,7 +199,8 @@ def parse(text: str, file: str) -> tuple[SyntaxTree, list[Diagnostic], set[str]]
         line = 1
         for (start, name), (end, _) in pairwise(starts):
             declaration = parser().parse_interactive(text[start:end])
-            state: Any = declaration.lexer_thread.state
+            state = declaration.lexer_thread.state
+            assert state is not None
             state.line_ctr.line = line
             line += text.count("\n", start, end)
             try:
@@ -210,4 +210,4 @@ def parse(text: str, file: str) -> tuple[SyntaxTree, list[Diagnostic], set[str]]
             except UnexpectedInput as error:
                 errors.append(_syntax_error(error, file))
             failed.add(name)
-    return Tree("start", children), errors or [_syntax_error(first, file)], failed
+    return SyntaxTree("start", children), errors or [_syntax_error(first, file)], failed

@@ -1,4 +1,3 @@
-# pyright: basic
 """The reader of ``.coll``: text to a tree, and the tree to machines, meshes and typed functions.
 
 Result types are inferred by the typing rules; types that are written are checked. All errors of a
@@ -25,7 +24,6 @@ from collir.ir.verification import errors_in
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.layout.algorithm_names import AlgorithmName
 from collir.syntax.algorithms import AlgorithmLowering, unproven
-from collir.syntax.formulas import first_token
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.generic import is_on_any, is_open
 from collir.syntax.imports import (
@@ -38,10 +36,11 @@ from collir.syntax.imports import (
 from collir.syntax.local_reader import LocalLowering
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
-from collir.syntax.parsing import SyntaxTree, no_gc
+from collir.syntax.parsing import no_gc
 from collir.syntax.records import TAKEN
 from collir.syntax.steps import Callee
-from collir.syntax.taken import Taken, TakenFunctions, called_symbols, is_symbol, signature_of
+from collir.syntax.taken import Taken, TakenFunctions, called_symbols, signature_of
+from collir.syntax.trees import SyntaxTree, first_token
 
 
 def read(
@@ -191,9 +190,8 @@ class _ModuleLowering(MachineLowering):
 
     def axis_tokens(self, tree: SyntaxTree) -> dict[tuple[str, str], Token]:
         """Return the tokens of an axis, and of its levels, by their names."""
-        name, *parts = tree.children
-        factors = (part for part in parts if not isinstance(part, Token) and part.data == "factor")
-        levels = [factor.children[0] for factor in factors]
+        name = tree.children[0]
+        levels = [factor.children[0] for factor in tree.parts("factor")]
         return {(str(name), ""): name} | {(str(name), str(level)): level for level in levels}
 
     def axis(self, tree: SyntaxTree) -> Axis | None:
@@ -203,11 +201,11 @@ class _ModuleLowering(MachineLowering):
         if isinstance(first, Token):
             axis = Axis(str(name), self.integer(first) or 0)
         else:
-            factors = [self.factor(part) for part in tree.find_data("factor")]
+            factors = [self.factor(part) for part in tree.parts("factor")]
             axis = Axis.placed(str(name), (factor for factor in factors if factor))
         if len(self.errors) > before:
             return None
-        weights = next(iter(tree.find_data("weights")), None)
+        weights = next(iter(tree.parts("weights")), None)
         return axis if weights is None else self.weighted(axis, name, weights)
 
     def weighted(self, axis: Axis, name: Token, tree: SyntaxTree) -> Axis | None:
@@ -269,13 +267,13 @@ class _ModuleLowering(MachineLowering):
         symbol: Token = tree.children[0]
         if not self.is_new(symbol):
             return True
-        instead = next((x for x in tree.children if getattr(x, "data", "") == "instead"), None)
+        instead = next(iter(tree.parts("instead")), None)
         if instead is not None:
             self.error(
                 instead.children[0],
                 f"{symbol} is generic, so it does not take the place of another function",
             )
-        auto = next((x for x in tree.children if getattr(x, "type", "") == "AUTO"), None)
+        auto = tree.token("AUTO")
         if auto is not None:
             self.error(
                 auto,
@@ -308,7 +306,7 @@ class _ModuleLowering(MachineLowering):
         return lowering.lower(tree, bare(tree.children[0]))
 
     def local_function(self, tree: SyntaxTree) -> LocalFuncOp | None:
-        mesh = self.mesh_named(next(x for x in tree.children[1:] if is_symbol(x)))
+        mesh = self.mesh_named(_mesh_symbol(tree))
         if mesh is None:
             return None
         lowering = LocalLowering(self.file, self.errors, mesh)
@@ -342,17 +340,17 @@ def _needed(trees: Declarations, names: Collection[str]) -> set[str]:
     pending = [*names, *(x for x, (tree, *_) in trees.items() if _place_of(tree) in names)]
     while pending:
         needed.add(name := pending.pop())
-        tokens = (t for tree in trees[name] for t in tree.scan_values(is_symbol))
+        tokens = (t for tree in trees[name] for t in tree.find_token("SYMBOL"))
         pending += {bare(token) for token in tokens} & trees.keys() - needed
     return needed
 
 
 def _place_of(tree: SyntaxTree) -> str | None:
     """Return the name of the function whose place a function takes for larger values."""
-    return next((bare(x.children[0]) for x in tree.find_data("instead")), None)
+    return next((bare(x.children[0]) for x in tree.parts("instead")), None)
 
 
 def _mesh_symbol(tree: SyntaxTree) -> Token:
     """Return the name of the mesh that a function is on."""
-    first = 2 if tree.data == IMPORT else 1  # behind the name of the function that is taken
-    return next(child for child in tree.children[first:] if is_symbol(child))
+    symbols = [x for x in tree.children if getattr(x, "type", "") == "SYMBOL"]
+    return symbols[2 if tree.data == IMPORT else 1]  # behind the functions

@@ -1,8 +1,6 @@
-# pyright: basic
 """The records of a module, where the signatures of its functions name them."""
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
 
 from lark import Token
 
@@ -11,9 +9,9 @@ from collir.ir.roles import Role
 from collir.layout import Dim, DistType, Mesh
 from collir.layout.sizes import written
 from collir.layout.types import same_with_formulas
-from collir.syntax.lowering import is_tree
 from collir.syntax.parsing import parse
 from collir.syntax.records import RecordField, RecordLowering, named_group
+from collir.syntax.trees import SyntaxTree
 from collir.syntax.types import FLOAT, TypeLowering
 
 Value = tuple[str, DistType, Role | None]
@@ -33,7 +31,7 @@ class Records:
         Args:
             texts: their declarations in ``.coll``, by name.
         """
-        trees: list[Any] = []
+        trees: list[SyntaxTree] = []
         self.failed: set[str] = set()
         if texts:  # few modules have records, and the first parse loads the grammar
             tree, _, self.failed = parse("\n".join(texts.values()), "")
@@ -68,7 +66,7 @@ class Records:
             if tuple(field.name for field in declared) != fields:
                 continue
             first = values[0][1].dims
-            front = first[: len(first) - len(_dims(declared[0]))]
+            front = first[: len(first) - len(declared[0].type.parts("dim"))]
             stacked = [written(dim.size) for dim in front]
             if any(dim.axes for dim in front) or not all(map(str.isalnum, stacked)):
                 continue
@@ -103,10 +101,6 @@ class Records:
         return self.lowering.fields(named_group(name, given, stacked), None)
 
 
-def _dims(field: RecordField) -> list[Any]:
-    return [part for part in field.type.children if is_tree(part, "dim")]
-
-
 def _numbers(
     fields: Sequence[RecordField], types: Sequence[Sequence[Dim]], known: Container[str]
 ) -> dict[str, int]:
@@ -114,7 +108,7 @@ def _numbers(
     their place."""
     given: dict[str, int] = {}
     for field, dims in zip(fields, types, strict=True):
-        for dim, actual in zip(_dims(field), dims, strict=False):
+        for dim, actual in zip(field.type.parts("dim"), dims, strict=False):
             size = dim.children[0]
             if isinstance(size, Token) and size.type == "NAME" and size not in known:
                 given.setdefault(str(size), int(actual.size))

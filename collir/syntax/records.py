@@ -1,4 +1,3 @@
-# pyright: basic
 """Records as they are written: trees of functions with one argument, or result, for each field.
 
 A record has no sizes of its own: those in the types of its fields are the ones of the function that
@@ -9,15 +8,15 @@ names the record, or what it gives them, ``@layer(heads = 8)``. ``bf16 @layer`` 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from lark import Token, Tree
+from lark import Token
 
 from collir.dialects.records import RecordOp
 from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.fields import Fields
 from collir.layout import DType
 from collir.syntax.formulas import FormulaLowering
-from collir.syntax.lowering import FIELD, bare, groups_of, is_tree, results_of
-from collir.syntax.parsing import SyntaxTree
+from collir.syntax.lowering import FIELD, bare, groups_of, results_of
+from collir.syntax.trees import SyntaxNode, SyntaxTree, is_tree
 from collir.syntax.types import FLOAT, FLOATS
 
 TAKEN = "taken_record"
@@ -128,7 +127,7 @@ class RecordLowering(FormulaLowering):
                 rest += f" at({', '.join(f'{axis} = {number}' for axis, number in pairs)})"
         return f"{dtype}[{', '.join(dims)}]{rest}"
 
-    def _formula_text(self, tree: SyntaxTree) -> str:
+    def _formula_text(self, tree: SyntaxNode) -> str:
         self.sizes = dict.fromkeys(self.named(tree), 1)
         if isinstance(tree, Token):
             return str(tree)
@@ -142,29 +141,30 @@ class RecordLowering(FormulaLowering):
         if not any(is_tree(x, "group") for x in _written_types(tree)):
             return tree
         errors_before = len(self.errors)
-        children: list[SyntaxTree] = []
+        children: list[SyntaxNode | None] = []
         for child in tree.children:
             if is_tree(child, "argument"):
                 name, x, role = child.children
                 for field in self._each(x, role):
                     named = declared_field(name, field.name)
-                    children.append(Tree("argument", [named, field.type, field.role]))
+                    children.append(SyntaxTree("argument", [named, field.type, field.role]))
             elif is_tree(child, "results"):
-                children.append(Tree("results", list(self._results(child))))
+                children.append(SyntaxTree("results", list(self._results(tree))))
             else:
                 children.append(child)
-        return None if len(self.errors) > errors_before else Tree(tree.data, children)
+        return None if len(self.errors) > errors_before else SyntaxTree(tree.data, children)
 
-    def _results(self, tree: SyntaxTree) -> Iterator[SyntaxTree]:
+    def _results(self, function: SyntaxTree) -> Iterator[SyntaxNode]:
         """Yield the names and types of results; a field of a record without a name gets that of a
         record with the number of the result, which is no name."""
-        for number, (name, x, role) in enumerate(results_of(tree)):
+        for number, (name, x, role) in enumerate(results_of(function)):
             if name is None and is_tree(x, "group"):
                 name = numbered(number, x.children[1])
             for field in self._each(x, Token("ROLE", str(role)) if role else None):
                 if name is not None:
                     yield declared_field(name, field.name)
-                yield Tree("with_role", [field.type, field.role]) if field.role else field.type
+                typed = field.type
+                yield SyntaxTree("with_role", [typed, field.role]) if field.role else typed
 
     def _each(self, tree: SyntaxTree, role: Token | None) -> list[RecordField]:
         """Return the fields of a type that is written in a signature; one without a name for the
@@ -180,7 +180,7 @@ class RecordLowering(FormulaLowering):
         """
         _, symbol, given, _ = group.children
         own = self._own_fields(symbol)
-        dims = (dim for field in own for dim in field.type.find_data("dim"))
+        dims = (dim for field in own for dim in field.type.parts("dim"))
         sizes = {name for dim in dims for name in self.named(dim.children[0])}
         for size in (pair.children[0] for pair in (given.children if given else ())):
             if own and size not in sizes:
@@ -202,7 +202,7 @@ class RecordLowering(FormulaLowering):
         if tree.data == TAKEN:
             _, other_name, path = tree.children
             found = self._fields_elsewhere(other_name, path)
-        for field_name, x, role in (field.children for field in tree.find_data("field")):
+        for field_name, x, role in (field.children for field in tree.parts("field")):
             for field in self._each(x, role):
                 full = f"{field_name}.{field.name}" if field.name else str(field_name)
                 found.append(RecordField(full, field.type, field.role))
@@ -232,14 +232,14 @@ class RecordLowering(FormulaLowering):
 def named_group(name: str, sizes: Mapping[str, int], stacked: Sequence[str]) -> SyntaxTree:
     """Return the tree of a record that is named with sizes and dimensions, each of them a number or
     a parameter: ``@layer(hidden = 8)[layers]``."""
-    given: list[SyntaxTree] = [
-        Tree("given_size", [Token("NAME", size), Token("NUMBER", str(number))])
+    given = [
+        SyntaxTree("given_size", [Token("NAME", size), Token("NUMBER", str(number))])
         for size, number in sizes.items()
     ]
-    symbol: SyntaxTree = Token("SYMBOL", f"@{name}")
-    front: list[SyntaxTree] = [Token("NUMBER" if n.isdigit() else "NAME", n) for n in stacked]
-    sizes_of_front = Tree("sizes", front) if front else None
-    return Tree("group", [None, symbol, Tree("given", given) if given else None, sizes_of_front])
+    given_tree = SyntaxTree("given", given) if given else None
+    front = [Token("NUMBER" if n.isdigit() else "NAME", n) for n in stacked]
+    sizes_of_front = SyntaxTree("sizes", front) if front else None
+    return SyntaxTree("group", [None, Token("SYMBOL", f"@{name}"), given_tree, sizes_of_front])
 
 
 def _overlap(first: str, second: str) -> bool:
@@ -267,26 +267,23 @@ def _typed(tree: SyntaxTree, group: SyntaxTree) -> SyntaxTree:
     chosen, symbol, given, stacked = group.children
     sizes = {str(x.children[0]): x.children[1] for x in (given.children if given else ())}
 
-    def there(part: SyntaxTree, formulas: Mapping[str, SyntaxTree]) -> SyntaxTree:
+    def there(part: SyntaxNode, formulas: Mapping[str, SyntaxNode]) -> SyntaxNode:
         if isinstance(part, Token):
             return formulas.get(part) or Token.new_borrow_pos(part.type, str(part), symbol)
-        if is_tree(part, "dim"):
+        if part.data == "dim":
             size, *axes = part.children
-            return Tree("dim", [there(size, sizes), *(there(x, {}) for x in axes if x)])
-        return Tree(part.data, [there(child, formulas) for child in part.children if child])
+            return SyntaxTree("dim", [there(size, sizes), *(there(x, {}) for x in axes if x)])
+        return SyntaxTree(part.data, [there(child, formulas) for child in part.children if child])
 
     dtype, *parts = (there(part, {}) for part in tree.children if part)
-    front = [Tree("dim", [size]) for size in (stacked.children if stacked else ()) if size]
-    return Tree("type", [chosen if chosen and dtype == FLOAT else dtype, *front, *parts])
+    front = [SyntaxTree("dim", [size]) for size in (stacked.children if stacked else ()) if size]
+    return SyntaxTree("type", [chosen if chosen and dtype == FLOAT else dtype, *front, *parts])
 
 
 def _written_types(function: SyntaxTree) -> Iterator[SyntaxTree]:
     """Yield the types of the arguments and results of a function."""
-    for child in function.children:
-        if is_tree(child, "argument"):
-            yield child.children[1]
-        elif is_tree(child, "results"):
-            yield from (x for _, x, _ in results_of(child))
+    yield from (argument.children[1] for argument in function.parts("argument"))
+    yield from (x for _, x, _ in results_of(function))
 
 
 # --- records in statements ------------------------------------------------------------------------
@@ -298,9 +295,15 @@ def at_field(tree: SyntaxTree, tokens: Set[int], field: str) -> SyntaxTree:
     Args:
         tokens: the identities of the tokens that name the records.
     """
-    if isinstance(tree, Tree):
-        return Tree(tree.data, [at_field(child, tokens, field) for child in tree.children])
-    return field_of(tree, field) if id(tree) in tokens else tree
+    parts = (
+        at_field(part, tokens, field)
+        if isinstance(part, SyntaxTree)
+        else field_of(part, field)
+        if id(part) in tokens
+        else part
+        for part in tree.children
+    )
+    return SyntaxTree(tree.data, list(parts))
 
 
 def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
@@ -310,7 +313,7 @@ def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
         fields: for each of these arguments the fields of the record, or None for a single value.
             Those that a call leaves out are single values.
     """
-    children: list[SyntaxTree] = []
+    children: list[SyntaxNode | None] = []
     each = iter(fields)
     for child in function.children:
         if not (is_tree(child, "argument") and is_tree(child.children[1], "opened")):
@@ -318,16 +321,20 @@ def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
             continue
         name, x, role = child.children
         for field in next(each, None) or ("",):
-            children.append(Tree("argument", [declared_field(name, field), x, role]))
-    return Tree(function.data, children)
+            children.append(SyntaxTree("argument", [declared_field(name, field), x, role]))
+    return SyntaxTree(function.data, children)
 
 
-def argument_groups(function: SyntaxTree) -> list[Fields | SyntaxTree | None]:
-    """Return what the operands of a call are: records with some fields, single values (None), or
-    anything, for which the tree of the type stands."""
-    found: list[Fields | SyntaxTree | None] = []
+ArgumentGroup = Fields | SyntaxTree | None
+"""The operand that a call takes: a record with some fields, a single value (None), or any of both,
+for which the tree of its type stands."""
+
+
+def argument_groups(function: SyntaxTree) -> list[ArgumentGroup]:
+    """Return the operands that a call of a function takes."""
+    found: list[ArgumentGroup] = []
     names: list[Token] = []
-    for name, x, _ in (x.children for x in function.children if is_tree(x, "argument")):
+    for name, x, _ in (argument.children for argument in function.parts("argument")):
         if is_tree(x, "opened"):
             found += [*groups_of(names), x]
             names = []

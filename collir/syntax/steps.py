@@ -1,10 +1,9 @@
-# pyright: basic
 """The lowering of steps and of the values that they use; typing rules infer the result types."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from lark import Token, Tree
+from lark import Token
 from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
 
 from collir.dialects.nested import Signature
@@ -21,10 +20,10 @@ from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.nn_rows import DIMS
 from collir.layout.steps import TO, USING, Argument, ArgumentKind, StepKind
 from collir.syntax.generic import GenericFunction
-from collir.syntax.lowering import bare, with_role
+from collir.syntax.lowering import bare, target_of
 from collir.syntax.operations import SHOWN, usage
-from collir.syntax.parsing import SyntaxTree
 from collir.syntax.records import at_field, field_of
+from collir.syntax.trees import SyntaxNode, SyntaxTree, tokens_of
 from collir.syntax.types import FLOATS, TypeLowering
 
 Operation = type[DistOp]
@@ -159,15 +158,15 @@ class StepLowering(TypeLowering):
 
     def step(self, tree: SyntaxTree, block: Block) -> None:
         """Lower a step; on records it is one on each of their fields."""
-        target, *_ = with_role(tree.children[0])
-        records = [token for child in tree.children[3:] for token in _values(child)]
-        records = [token for token in records if self.fields(token) is not None]
+        target, *_ = target_of(tree.children[0])
+        tokens = [token for child in tree.children[3:] if child for token in tokens_of(child)]
+        records = [x for x in tokens if x.type == "VALUE" and self.fields(x) is not None]
         for each in self.each(tree, records, [target]):
             self.step_on_values(each, block)
 
     def step_on_values(self, tree: SyntaxTree, block: Block) -> None:
         target_tree, name, text, operand_tree, *clauses, type_tree = tree.children
-        target, role = with_role(target_tree)
+        target, role = target_of(target_tree)
         operation = OPERATIONS.get(str(name))
         if operation is None:
             known = next((n for n, op in OPERATIONS.items() if name in op.KIND.aliases), "")
@@ -255,7 +254,7 @@ class StepLowering(TypeLowering):
 
         Also fill ``places``: for each parameter that is written, the tokens of its argument.
         """
-        written: dict[str, tuple[Token, SyntaxTree]] = {}
+        written: dict[str, tuple[Token, SyntaxNode]] = {}
         for clause in trees:
             keyword, argument = clause.children[0], clause.children[-1]  # a flag is both
             if str(keyword) in written:
@@ -269,7 +268,7 @@ class StepLowering(TypeLowering):
             value: Argument | None = parameter.default
             if parameter.keyword in written:
                 keyword, argument = written.pop(parameter.keyword)
-                places[parameter.name] = _tokens(argument) or [keyword]
+                places[parameter.name] = tokens_of(argument) or [keyword]
                 value = self.argument(keyword, argument, parameter.kind, kind)
             elif parameter.required:
                 missing.append(f"`{parameter.keyword or SHOWN[parameter.kind][0]}`")
@@ -288,17 +287,16 @@ class StepLowering(TypeLowering):
         return usage(kind)
 
     def argument(
-        self, keyword: Token, argument: SyntaxTree, argument_kind: ArgumentKind, kind: StepKind
+        self, keyword: Token, argument: SyntaxNode, argument_kind: ArgumentKind, kind: StepKind
     ) -> Argument | None:
         """Return the value of an argument, or None after an error."""
         errors_before = len(self.errors)
-        children = getattr(argument, "children", ())
         match argument_kind, argument:
-            case ArgumentKind.AXES, Tree(data="names"):
-                axes = self.axes(children)
-                self.trivial_parts_once(children, f"{kind.name} names sub-axis {{}} twice")
+            case ArgumentKind.AXES, SyntaxTree(data="names", children=names):
+                axes = self.axes(names)
+                self.trivial_parts_once(names, f"{kind.name} names sub-axis {{}} twice")
                 return axes if len(self.errors) == errors_before else None
-            case ArgumentKind.PLACE, Tree(data="place"):
+            case ArgumentKind.PLACE, SyntaxTree(data="place"):
                 coordinates: dict[str, int] = {}
                 self.place(argument, coordinates)
                 return place_at(coordinates) if len(self.errors) == errors_before else None
@@ -317,20 +315,20 @@ class StepLowering(TypeLowering):
                 return str(self.dtype(token) if is_float else token)
             case ArgumentKind.NAME, Token(type="SYMBOL") as token if keyword == USING.keyword:
                 return self.own_algorithm(token, kind)
-            case ArgumentKind.SIZES, Tree(data="every") if keyword == DIMS.keyword:
+            case ArgumentKind.SIZES, SyntaxTree(data="every") if keyword == DIMS.keyword:
                 return tuple(range(self.rank or 0))
-            case ArgumentKind.SIZES, Tree(data="sizes"):
-                sizes = [self.size(t) for t in children if t is not None]
+            case ArgumentKind.SIZES, SyntaxTree(data="sizes", children=parts):
+                sizes = [self.size(x) for x in parts if x is not None]
                 return tuple(s or 0 for s in sizes) if None not in sizes else None
             case ArgumentKind.FLAG, Token(type="FLAG"):
                 return True
-            case ArgumentKind.TYPE, Tree(data="type"):
-                return self.type(argument)
+            case ArgumentKind.TYPE, SyntaxTree(data="type") as tree:
+                return self.type(tree)
             case ArgumentKind.TYPE, Token(type="VALUE") as token:
                 value = self.use(token)
                 return value and dist_type(value)
             case _:
-                place = next(iter(_tokens(argument)), keyword)
+                place = next(iter(tokens_of(argument)), keyword)
                 shown = SHOWN[argument_kind][1]
                 self.error(place, f"`{keyword}` takes {shown} here: `{self.usage(kind)}`")
                 return None
@@ -350,20 +348,8 @@ class StepLowering(TypeLowering):
             self.error(symbol, f"there is no algorithm {symbol}{hint or more}")
         return None
 
-    def is_formula(self, argument: SyntaxTree) -> bool:
+    def is_formula(self, argument: SyntaxNode) -> bool:
         """Return whether an argument is a formula; a name is one if the function has parameters."""
         if isinstance(argument, Token):
             return argument.type == "NUMBER" or (argument.type == "NAME" and bool(self.sizes))
         return argument.data not in ("names", "sizes", "every", "type")
-
-
-def _values(tree: SyntaxTree) -> list[Token]:
-    """Return the names of values in a tree."""
-    return [token for token in _tokens(tree) if token.type == "VALUE"] if tree else []
-
-
-def _tokens(argument: SyntaxTree) -> list[Token]:
-    """Return the tokens of an argument, in order."""
-    if isinstance(argument, Token):
-        return [argument]
-    return list(argument.scan_values(lambda value: isinstance(value, Token)))

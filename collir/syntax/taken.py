@@ -1,11 +1,9 @@
-# pyright: basic
 """Functions with the text of others: those that a file takes, and those that these call."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from lark import Token, Tree
+from lark import Token
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
@@ -25,8 +23,8 @@ from collir.syntax.generic import (
 )
 from collir.syntax.imports import FunctionImports, Template
 from collir.syntax.lowering import Lowering, bare
-from collir.syntax.parsing import SyntaxTree
 from collir.syntax.steps import Callee
+from collir.syntax.trees import SyntaxTree, is_tree
 from collir.syntax.types import TypeLowering
 
 
@@ -255,14 +253,10 @@ def called_symbols(tree: SyntaxTree) -> list[Token]:
     trees = [tree]
     while trees:
         for child in trees.pop().children:
-            if isinstance(child, Tree) and child.data == "call":
-                symbol: Any = next(t for t in child.children if is_symbol(t))
+            if is_tree(child, "call"):
+                symbol = child.token("SYMBOL")
+                assert symbol is not None
                 symbols.setdefault(str(symbol), symbol)
-            elif isinstance(child, Tree) and child.data == "repeat":
+            elif is_tree(child, "repeat"):
                 trees.append(child)
     return list(symbols.values())
-
-
-def is_symbol(tree: SyntaxTree) -> bool:
-    """Return whether a tree is the name of a function, a mesh or a machine."""
-    return isinstance(tree, Token) and tree.type == "SYMBOL"

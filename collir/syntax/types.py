@@ -1,4 +1,3 @@
-# pyright: basic
 """The lowering of types: what is written in them, and in the signatures of functions."""
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +11,9 @@ from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, ch
 from collir.layout.mesh import digits_over
 from collir.layout.sizes import default_error
 from collir.layout.types import check_coordinate, unknown_axis_message
-from collir.syntax.formulas import FormulaLowering, first_token
+from collir.syntax.formulas import FormulaLowering
 from collir.syntax.lowering import groups_of, result_groups, results_of
-from collir.syntax.parsing import SyntaxTree
+from collir.syntax.trees import SyntaxTree, first_token
 
 FLOAT = "float"
 """The name that stands for a floating-point dtype in a generic function, the same everywhere."""
@@ -47,7 +46,7 @@ class TypeLowering(FormulaLowering):
         super().__init__(file, errors)
         self.mesh = mesh
         self.overridden = overridden or {}
-        self.sizes: dict[str, int] = {}
+        self.sizes = {}
 
     def signature(self, tree: SyntaxTree, function_name: str) -> Signature | None:
         """Return the types of a function under a name, or None after an error."""
@@ -56,18 +55,13 @@ class TypeLowering(FormulaLowering):
         outputs: list[DistType | None] = []
         arguments: list[Token] = []
         results: list[Token | None] = []
-        for child in tree.children[1:]:
-            match getattr(child, "data", None):
-                case "parameters":
-                    self.sizes = self.defaults(child) | dict(self.overridden)
-                case "argument":
-                    inputs.append(self.type(child.children[1]))
-                    arguments.append(child.children[0])
-                case "results":
-                    outputs = [self.type(x) for _, x, _ in results_of(child)]
-                    results = [name for name, *_ in results_of(child)]
-                case _:
-                    pass
+        self.read_parameters(tree)
+        for token, x, _ in (argument.children for argument in tree.parts("argument")):
+            inputs.append(self.type(x))
+            arguments.append(token)
+        for name, x, _ in results_of(tree):
+            outputs.append(self.type(x))
+            results.append(name)
         if len(self.errors) > errors_before:
             return None
         return Signature(
@@ -79,6 +73,11 @@ class TypeLowering(FormulaLowering):
             argument_groups=groups_of(arguments),
             result_groups=result_groups(results, tree),
         )
+
+    def read_parameters(self, function: SyntaxTree) -> None:
+        """Read the parameters of a function: with its defaults where no other value is given."""
+        for tree in function.parts("parameters"):
+            self.sizes = self.defaults(tree) | dict(self.overridden)
 
     def defaults(self, tree: SyntaxTree) -> dict[str, int]:
         """Return the parameters with their defaults; a wrong default is an error, and 1."""

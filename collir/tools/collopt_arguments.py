@@ -1,4 +1,3 @@
-# pyright: basic
 """The command line of collopt: xDSL's options with help texts of our own, and our own options.
 
 Nothing is imported here that only the work needs, so that the tool starts fast.

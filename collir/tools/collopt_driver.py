@@ -1,4 +1,3 @@
-# pyright: basic
 """The work of collopt: read a module, run passes over it, and print it for a target."""
 
 import sys

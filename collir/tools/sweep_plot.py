@@ -1,17 +1,19 @@
-# pyright: basic
 """The plot of ``collir sweep --plot``: time against memory, by matplotlib."""
 
 import math
 from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.units import bytes_text
 from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
 from collir.tools.sweep_model import Model
 from collir.tools.sweep_output import BestConfigurations
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MISSING = "a plot needs matplotlib: pip install 'collir[plot]'"
 
@@ -69,7 +71,7 @@ def svg(model: Model, found: Sequence[BestConfigurations], memory: float) -> str
     return text.getvalue()
 
 
-def _draw(axes: Any, found: BestConfigurations, tensor: Collection[str], memory: float) -> None:
+def _draw(axes: "Axes", found: BestConfigurations, tensor: Collection[str], memory: float) -> None:
     """Draw the configurations on a number of devices."""
     for strategy, (colour, marker) in STRATEGIES.items():
         own = [e for c, e in found.estimates if strategy_of(c, tensor) == strategy]
@@ -79,10 +81,9 @@ def _draw(axes: Any, found: BestConfigurations, tensor: Collection[str], memory:
             axes.scatter(times, sizes, label=strategy, rasterized=len(own) > 500, **look)
     if math.isfinite(memory):
         axes.axhline(memory / 1e9, color="0.3", linestyle="--", linewidth=1)
-        there = {"xy": (1, memory / 1e9), "xycoords": ("axes fraction", "data")}
-        axes.annotate(
-            f"{bytes_text(memory)} of a device", ha="right", va="bottom", fontsize=8, **there
-        )
+        text, coordinates = f"{bytes_text(memory)} of a device", ("axes fraction", "data")
+        place = 1, memory / 1e9
+        axes.annotate(text, place, xycoords=coordinates, ha="right", va="bottom", fontsize=8)
     points = [(node.time, node.memory / 1e9) for _, node in found.best]
     look = {"markerfacecolor": "white", "markeredgecolor": "black", "markersize": 11}
     axes.plot(*zip(*points, strict=True), "o", label="simulated, with its number", **look)

@@ -60,6 +60,7 @@ SHAPES = st.lists(st.tuples(st.integers(2, 5), st.integers(0, 2)), min_size=1, m
 )
 
 
+@settings(max_examples=30)
 @given(digits=SHAPES, wired=st.frozensets(st.integers(0, 2)), data=st.data())
 def test_algorithms_are_right_on_groups_of_any_shape(
     digits: tuple[GroupDigit, ...], wired: frozenset[int], data: st.DataObject

@@ -15,7 +15,7 @@ from support.cost.algorithms import ALGORITHMS
 from support.machine.machines import meshes, steps
 
 from collir.cost.bounds import collective_bound
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import Collective, LayoutChange
 from collir.cost.model import CostModel, algorithm_estimate, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh
@@ -58,7 +58,7 @@ def permutes(draw: st.DrawFn) -> Collective:
     shards = [mesh.group_size(axes) for axes in held]
     fits = [pair for pair in candidates if [mesh.group_size(axes) for axes in pair] == shards]
     target = draw(st.sampled_from(fits))
-    moves = tuple(
+    layouts = (
         DistType(
             DType.F32,
             tuple(Dim(mesh.devices, axes) for axes in layout),
@@ -70,10 +70,8 @@ def permutes(draw: st.DrawFn) -> Collective:
     assume(axes)
     distributed = {name for name in names if states[name] == "O"}
     replicated = frozenset(names) - set(axes) - at_root - distributed
-    first, second = moves
-    return Collective(
-        "permute", mesh, axes, draw(sizes), at_root, replicated, moves=(first, second)
-    )
+    sent_by = LayoutChange(*layouts)
+    return Collective("permute", mesh, axes, draw(sizes), at_root, replicated, sent_by=sent_by)
 
 
 @pytest.mark.turns

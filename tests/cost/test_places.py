@@ -11,7 +11,7 @@ from support.machine.machines import steps
 
 import collir
 from collir.cost.bounds import collective_bound
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import Collective, RingShift, Route
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 
@@ -32,18 +32,18 @@ def messages(draw: st.DrawFn) -> Collective:
     if kind == "send":
         sender = draw(st.integers(0, count - 1))
         ahead = draw(st.integers(1, count - 1))
-        return replace(step, route=(sender, (sender + ahead) % count))
+        return replace(step, sent_by=Route(sender, (sender + ahead) % count))
     is_open = draw(st.booleans())
     distance = draw(st.integers(1, count - is_open)) * draw(st.sampled_from([-1, 1]))
-    return replace(step, shift=(distance, is_open))
+    return replace(step, sent_by=RingShift(distance, is_open))
 
 
 def listed(step: Collective) -> list[tuple[int, int, float]]:
     """Return the messages of a group as (sender, receiver, bytes)."""
-    if step.route is not None:
-        return [(*step.route, step.size)]
-    assert step.shift is not None
-    (distance, is_open), count = step.shift, step.ranks
+    if isinstance(step.sent_by, Route):
+        return [(step.sent_by.sender, step.sent_by.receiver, step.size)]
+    assert isinstance(step.sent_by, RingShift)
+    (distance, is_open), count = step.sent_by, step.ranks
     pairs = [(rank, rank + distance) for rank in range(count)]
     return [(a, b % count, step.size) for a, b in pairs if not is_open or 0 <= b < count]
 

@@ -20,7 +20,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
@@ -43,7 +43,7 @@ PAGES = [
     *sorted(ROOT.glob("*.md")),
     *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md"))),
 ]
-LONG = ("calibration", "stages", "sweep", "symbolic")
+LONG = ("calibration", "imports", "stages", "sweep", "symbolic")
 """The pages whose commands take 10 seconds and more: they are run by turns."""
 LANGUAGES = ("coll", "coll error", "console", "python", "text", "sh")
 NOT_RUN = ("make", "pip", "git")
@@ -134,13 +134,16 @@ def test_programs_that_are_rejected(block: Block) -> None:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """Return a folder for every page, which holds the examples."""
-    by_page: dict[Path, Path] = {}
-    for page in PAGES:
-        by_page[page] = tmp_path_factory.mktemp(page.stem)
-        shutil.copytree(ROOT / "examples", by_page[page] / "examples")
-    return by_page
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Return a function from a page to its folder, which holds the examples."""
+
+    @cache
+    def folder_of(page: Path) -> Path:
+        folder = tmp_path_factory.mktemp(page.stem)
+        shutil.copytree(ROOT / "examples", folder / "examples")
+        return folder
+
+    return folder_of
 
 
 def commands_of(block: Block) -> Iterator[tuple[str, str]]:
@@ -189,8 +192,8 @@ def matches(expected: str, output: str) -> bool:
 
 
 @pytest.mark.parametrize("block", by_turns(blocks("console")), ids=str)
-def test_commands(block: Block, folders: dict[Path, Path]) -> None:
-    with chdir(folders[block.page]):
+def test_commands(block: Block, folder_of: Callable[[Path], Path]) -> None:
+    with chdir(folder_of(block.page)):
         for command, expected in commands_of(block):
             if command.split()[0] in NOT_RUN:
                 continue
@@ -227,9 +230,11 @@ def names() -> dict[Path, dict[str, object]]:
 
 @pytest.mark.parametrize("block", by_turns(blocks("python")), ids=str)
 def test_python(
-    block: Block, folders: dict[Path, Path], names: dict[Path, dict[str, object]]
+    block: Block,
+    folder_of: Callable[[Path], Path],
+    names: dict[Path, dict[str, object]],
 ) -> None:
-    with chdir(folders[block.page]):
+    with chdir(folder_of(block.page)):
         if not block.text.startswith(">>>"):
             exec(compile(block.text, str(block), "exec"), names[block.page])
             return

@@ -22,11 +22,10 @@ def negate(mesh: Mesh, x: DistType) -> DistType:
     return local_rules.scale(mesh, x, -1.0)
 
 
-row(name="negate", rule=negate)
+row(name="negate", rule=negate, elementwise=True)
 
 tables.register(Dialect("toy", [*operations("toy", ROWS).values()]))
 
-from dataclasses import replace  # noqa: E402
 from fractions import Fraction  # noqa: E402
 
 from collir.layout import Reduction  # noqa: E402
@@ -35,7 +34,7 @@ from collir.semantics.reference.steps import MEANINGS, Effect, Meaning  # noqa: 
 from collir.semantics.symbolic import execution  # noqa: E402
 from collir.semantics.symbolic.algebra import scaled  # noqa: E402
 from collir.semantics.symbolic.values import SymbolicValue  # noqa: E402
-from collir.synthesis.reorder.swap import HOPS, Hop  # noqa: E402
+from collir.synthesis.reorder.swap import HOPS  # noqa: E402
 from collir.targets.code import numpy_ops, torch_ops  # noqa: E402
 
 MEANINGS["negate"] = Meaning(
@@ -45,9 +44,6 @@ GRIDS["negate"] = lambda op, mesh, operands: operands[0]
 execution.RULES["negate"] = lambda run, op, xs: SymbolicValue(
     xs[0].shape, xs[0].place, scaled(xs[0].expr, Fraction(-1))
 )
-HOPS["negate"] = Hop(
-    lambda x, arguments, ahead: x.reduction in (None, Reduction.SUM),
-    lambda x, passed, arguments: replace(x, dims=passed.dims),
-)
+HOPS["negate"] = lambda x, arguments, ahead: x.reduction in (None, Reduction.SUM)
 numpy_ops.EXPRESSIONS["negate"] = lambda s: f"-{s.x}"
 torch_ops.EXPRESSIONS["negate"] = lambda s: f"-{s.x}"

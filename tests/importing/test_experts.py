@@ -1,8 +1,8 @@
-# pyright: basic, reportMissingImports=false
 """Experts with places for a part of the words: those that find one are computed as all are."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.harness.seeds import some
@@ -33,7 +33,7 @@ KINDS = {
 }
 
 
-def _loss_and_gradients(model, words):
+def _loss_and_gradients(model: Any, words: Any) -> list[Any]:
     model.zero_grad()
     loss = model(words, labels=words).loss
     loss.backward()

@@ -1,5 +1,6 @@
-# pyright: basic, reportMissingImports=false
 """A module's own experts: rows that are sorted, counted, and multiplied in groups."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from collir.ir.functions import functions_of  # noqa: E402
 from collir.semantics.reference.executor import execute  # noqa: E402
 
 
-def results_of(module, x):
+def results_of(module: Any, x: Any) -> tuple[list[Any], str]:
     """Return what a module makes of a tensor, by its imported program, and the text of that."""
     function = written(exported(module, (x,), {}), "model")
     text = with_sizes(function.text("m"), function.layers)
@@ -30,13 +31,13 @@ def results_of(module, x):
 class Experts(torch.nn.Module):
     """Experts as one writes them for a kernel of grouped products."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self) -> None:
+        torch.nn.Module.__init__(self)
         self.router = torch.nn.Linear(8, 4)
         self.up = torch.nn.Parameter(torch.randn(4, 8, 16))
         self.down = torch.nn.Parameter(torch.randn(4, 16, 8))
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         score, expert = self.router(x).softmax(-1).max(-1)
         order = torch.argsort(expert)
         counts = torch.histc(expert.float(), bins=4, min=0, max=3)
@@ -59,7 +60,7 @@ def test_sorted_experts_are_products_of_groups() -> None:
 @pytest.mark.parametrize("low, high, bins", [(-1.0, 1.0, 5), (0, 3, 4), (-10.0, 2.5, 7)])
 def test_counts_of_ranges_have_their_ends(low: float, high: float, bins: int) -> None:
     class Counts(torch.nn.Module):
-        def forward(self, x):
+        def forward(self, x: Any) -> Any:
             return torch.histc(x, bins=bins, min=low, max=high)
 
     torch.manual_seed(3)

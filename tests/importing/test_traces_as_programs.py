@@ -20,7 +20,7 @@ def grouped(rank: int, step: int, ran: TracedCollective) -> TracedCollective:
 
 
 @given(st.dictionaries(st.integers(0, 3), st.floats(1e-5, 0.1), max_size=3))
-@settings(max_examples=15)
+@settings(max_examples=5)
 def test_a_program_takes_as_long_as_its_trace(late: dict[int, float]) -> None:
     [simulation] = collir.simulate(collir.parse(STEP))
     trace = traced(simulation, late=late, change=grouped)

@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """The pages of families compute what models of transformers compute, with the same weights."""
 
 import re

@@ -1,4 +1,3 @@
-# pyright: basic
 """Cases in which what runs a program tends to do something else than the language says."""
 
 import math

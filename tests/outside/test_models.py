@@ -1,4 +1,3 @@
-# pyright: basic
 """Models in examples/models: loss and all gradients are those of plain torch, in f64."""
 
 import subprocess

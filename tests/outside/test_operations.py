@@ -1,4 +1,3 @@
-# pyright: basic
 """Operations, collectives and programs are what plain jax and torch compute, on every engine.
 
 The campaign is a program: ``PYTHONPATH=tests python tests/support/outside/run.py --help``. It is a

@@ -1,4 +1,3 @@
-# pyright: basic
 """FLOPs and bytes are those of XLA's cost analysis, but for what is explained here."""
 
 import json

@@ -1,4 +1,3 @@
-# pyright: basic
 """FLOPs and bytes of each operation, as collir counts them and as XLA does: ``python work.py``.
 
 The columns are the operations and bytes of collir, and those of XLA's cost analysis for the same
@@ -9,12 +8,12 @@ import json
 import re
 import runpy
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from support.programs.model_pages import with_gradients
 
 import collir
@@ -23,6 +22,12 @@ from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate_function
 from collir.dialects.tensor import dist_type
 from collir.transforms.as_run import function_as_run
+
+jax: Any = import_module("jax")
+jnp: Any = import_module("jax.numpy")
+
+Function = Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
+
 
 HEAD = """
 machine @box {
@@ -51,8 +56,28 @@ def _norm(x: Any, g: Any, b: Any) -> Any:
     return c * jax.lax.rsqrt((c * c).mean(-1, keepdims=True) + 1e-5) * g + b
 
 
+def _pulled_back(function: Callable[[Any], Any], at: Any, gradient: Any) -> Any:
+    """Return the gradient of the argument of a function from that of its result."""
+    return jax.vjp(function, at)[1](gradient)[0]
+
+
 STEPS = "stride [1, 1] padding [1, 1]"
-CASES: dict[str, tuple[str, list[Any], Any]] = {
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": jnp.negative,
+    "relu": lambda x: jnp.maximum(x, 0),
+    "exp": jnp.exp,
+    "log": jnp.log,
+    "sqrt": jnp.sqrt,
+    "rsqrt": jax.lax.rsqrt,
+    "tanh": jnp.tanh,
+    "erf": jax.lax.erf,
+    "sigmoid": jax.nn.sigmoid,
+    "sin": jnp.sin,
+    "cos": jnp.cos,
+    "silu": jax.nn.silu,
+    "gelu": jax.nn.gelu,
+}
+CASES: dict[str, tuple[str, list[Any], Function]] = {
     "einsum": ('einsum "a b c, c d -> a b d" {0}, {1}', [X, Y], lambda x, y: x @ y),
     "einsum batched": (
         'einsum "a b c, a d c -> a b d" {0}, {1}',
@@ -65,24 +90,7 @@ CASES: dict[str, tuple[str, list[Any], Any]] = {
         lambda x, y: jnp.einsum("a,b->ab", x, y),
     ),
     "einsum sum": ('einsum "a b c -> a" {0}', [X], lambda x: jnp.einsum("abc->a", x)),
-    **{
-        name: (f"{name} {{0}}", [X], function)
-        for name, function in {
-            "neg": jnp.negative,
-            "relu": lambda x: jnp.maximum(x, 0),
-            "exp": jnp.exp,
-            "log": jnp.log,
-            "sqrt": jnp.sqrt,
-            "rsqrt": jax.lax.rsqrt,
-            "tanh": jnp.tanh,
-            "erf": jax.lax.erf,
-            "sigmoid": jax.nn.sigmoid,
-            "sin": jnp.sin,
-            "cos": jnp.cos,
-            "silu": jax.nn.silu,
-            "gelu": jax.nn.gelu,
-        }.items()
-    },
+    **{name: (f"{name} {{0}}", [X], function) for name, function in UNARY.items()},
     **{
         name: (f"{name} {{0}}, {{1}}", [X, V], getattr(jnp, like))
         for name, like in {
@@ -129,12 +137,12 @@ CASES: dict[str, tuple[str, list[Any], Any]] = {
     "conv_transpose": (
         "conv_transpose {0}, {1} stride [2, 2] padding [1, 1] to f32[8, 32, 32, 16]",
         [(8, 16, 16, 24), FILTER],
-        lambda g, w: jax.vjp(lambda x: _conv(x, w, 1, 2), jnp.zeros(IMAGE))[1](g)[0],
+        lambda g, w: _pulled_back(lambda x: _conv(x, w, 1, 2), jnp.zeros(IMAGE), g),
     ),
     "conv_filter": (
         "conv_filter {0}, {1} stride [2, 2] padding [1, 1] to f32[3, 3, 16, 24]",
         [IMAGE, (8, 16, 16, 24)],
-        lambda x, g: jax.vjp(lambda w: _conv(x, w, 1, 2), jnp.zeros(FILTER))[1](g)[0],
+        lambda x, g: _pulled_back(lambda w: _conv(x, w, 1, 2), jnp.zeros(FILTER), g),
     ),
     "cumsum": ("cumsum {0} dim 2", [X], lambda x: jnp.cumsum(x, 2)),
     "argmax": ("argmax {0} dim 2", [X], lambda x: jnp.argmax(x, 2).astype(jnp.int32)),
@@ -190,7 +198,7 @@ def of_xla(function: Any, *inputs: Any) -> tuple[float, float]:
 
 
 def rows() -> list[tuple[str, float, float, float, float]]:
-    made = []
+    made: list[tuple[str, float, float, float, float]] = []
     for name, (step, shapes, function) in CASES.items():
         structs = list(map(_struct, shapes))
         shape = jax.eval_shape(function, *structs)

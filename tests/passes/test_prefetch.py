@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from support.passes.remarks import remarks_of
 from support.programs.model_pages import function_of, inputs_of, page
 from support.semantics.differentiated import on_all_devices, on_one_device
-from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -16,10 +16,7 @@ from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.operation import DistOp
 from collir.ir.ahead import is_ahead
-from collir.ir.diagnostics import Diagnostic
-from collir.ir.remarks import listening
 from collir.ir.selection import erase_other_functions
-from collir.passes.table import PASSES
 from collir.semantics.reference.double import in_double
 from collir.semantics.validation.validate import compare_modules
 from collir.semantics.validation.verdict import Outcome
@@ -57,15 +54,6 @@ func @f(%x: f32[{rows}@data, {width}], %v: f32[{layers}, {width}@data, {inner}],
     )
 
 
-def run(module: ModuleOp, passes: str) -> list[str]:
-    """Run passes over a module, and return the remarks."""
-    remarks: list[Diagnostic] = []
-    with listening(remarks.append):
-        for name in passes.split(","):
-            PASSES[name]()().apply(Context(), module)
-    return [remark.message for remark in remarks]
-
-
 def simulated(module: ModuleOp, name: str = "f") -> Simulation:
     copy = module.clone()
     prepare(copy)
@@ -91,12 +79,12 @@ def test_it_is_never_slower_and_never_takes_more_memory_than_there_is(
     memory = int(simulated(before).peak * max(share, 1.0) / 1000) + 1
     module = program(memory, port, rows, widths, layers)
     base = module.clone()
-    _ = run(base, "overlap")
-    remarks = run(module, "prefetch")
+    _ = remarks_of(base, "overlap")
+    remarks = remarks_of(module, "prefetch")
     assert any("prefetch" in text for text in remarks)
     assert simulated(module).peak <= memory * 1000
     assert simulated(module).time <= simulated(before).time * (1 + 1e-9)
-    _ = run(module, "rotate,overlap")
+    _ = remarks_of(module, "rotate,overlap")
     assert simulated(module).time <= simulated(base).time * (1 + 1e-9)
     [verdict] = [x.verdict for x in compare_modules(before, module)]
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof")
@@ -109,10 +97,10 @@ def test_sharded_training_gathers_the_next_layer_and_is_faster() -> None:
     before, after = page("zero"), page("zero")
     for module, last in ((before, "overlap"), (after, "prefetch")):
         erase_other_functions(module, ["zero_3"])
-        _ = run(module, f"{pipeline},{last}")
+        _ = remarks_of(module, f"{pipeline},{last}")
     assert count_ahead(before) == 0
     assert count_ahead(after) > 0
-    _ = run(after, "rotate,overlap")
+    _ = remarks_of(after, "rotate,overlap")
     one, other = simulated(before, "zero_3"), simulated(after, "zero_3")
     assert other.time < one.time
     assert other.peak > one.peak
@@ -125,7 +113,7 @@ def test_what_is_gathered_ahead_computes_the_same() -> None:
     module = page("zero", **sizes)
     erase_other_functions(module, ["zero_3"])
     expected = function_of(page("zero", **sizes), "zero_3")
-    _ = run(module, "differentiate,prefetch,rotate,overlap")
+    _ = remarks_of(module, "differentiate,prefetch,rotate,overlap")
     made, function = in_double(function_of(module, "zero_3"))
     _, alone = in_double(expected)
     tensors = inputs_of(function, 2)
@@ -163,17 +151,17 @@ func @f(%x: f32[4096@data, 256], %v: {types[0]}, %w: {types[1]}, %s: f32[6, 256@
 @pytest.mark.turns
 def test_of_several_loops_those_are_ahead_for_which_there_is_memory() -> None:
     most, least = two_loops(10**6), two_loops(10**6)
-    _ = run(most, "prefetch")
+    _ = remarks_of(most, "prefetch")
     peaks = simulated(least).peak, simulated(most).peak
     counts: list[int] = []
     for part in (0.0, 0.25, 0.5, 0.75, 1.0):
         memory = int(peaks[0] + part * (peaks[1] - peaks[0])) // 1000 + 1
         module = two_loops(memory)
-        remarks = run(module, "prefetch")
+        remarks = remarks_of(module, "prefetch")
         counts.append(count_ahead(module))
         assert len(remarks) == 2
         assert simulated(module).peak <= memory * 1000
-        _ = run(module, "rotate,overlap")
+        _ = remarks_of(module, "rotate,overlap")
         assert simulated(module).peak <= memory * 1000
     assert 0 < counts[0] < counts[-1] == count_ahead(most)
     assert counts == sorted(counts)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.passes.remarks import remarks_of
 from support.programs.model_pages import function_of, inputs_of, page, with_gradients
 from support.semantics.differentiated import on_all_devices, on_one_device
-from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block
@@ -21,10 +21,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.diagnostics import Diagnostic
-from collir.ir.remarks import listening
 from collir.ir.selection import erase_other_functions
-from collir.passes.table import PASSES
 from collir.semantics.reference.double import in_double
 
 MACHINE = """\
@@ -124,11 +121,7 @@ func @loss({", ".join(arguments)}) -> f32[] on @m {{
 
 def rewritten(module: ModuleOp, passes: str = "ring-attention") -> list[str]:
     """Rewrite the attention in a module, and return the remarks."""
-    remarks: list[Diagnostic] = []
-    with listening(remarks.append):
-        for name in passes.split(","):
-            PASSES[name]()().apply(Context(), module)
-    return [remark.message for remark in remarks]
+    return remarks_of(module, passes)
 
 
 def shifts(block: Block, times: int = 1) -> Counter[tuple[int, int]]:

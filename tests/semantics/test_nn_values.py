@@ -1,4 +1,3 @@
-# pyright: basic
 """Operations of models: the values of the reference are those of jax."""
 
 import os
@@ -6,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +23,12 @@ from collir.dialects.tensor import DistTensorType, SizesAttr
 from collir.layout import DistType, DType
 from collir.semantics.reference.nn import FUNCTIONS
 
-if __name__ == "__main__":  # a process of its own, as jax has threads and other tests fork
-    import jax
-    import jax.numpy as jnp
+# jax runs in a process of its own, as it has threads and other tests fork.
+jax: Any = import_module("jax") if __name__ == "__main__" else None
+jnp: Any = import_module("jax.numpy") if __name__ == "__main__" else None
+
+Function = Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
+
 RNG = np.random.default_rng(19)
 X = RNG.normal(size=(3, 8, 6)).astype(np.float32)
 GAIN, BIAS = RNG.normal(size=(2, 6)).astype(np.float32)
@@ -67,9 +70,18 @@ def pooled(x: Any, start: float, function: Any) -> Any:
     return jax.lax.reduce_window(x, start, function, (1, 3, 2, 1), (1, 2, 1, 1), pads)
 
 
+def composed(u: tuple[Any, Any], v: tuple[Any, Any]) -> tuple[Any, Any]:
+    return u[0] * v[0], v[0] * u[1] + v[1]
+
+
+def pulled_back(function: Callable[[Any], Any], at: Any, gradient: Any) -> Any:
+    """Return the gradient of the argument of a function from that of its result."""
+    return jax.vjp(function, at)[1](gradient)[0]
+
+
 STEPS = {"stride": sizes(2, 1), "padding": sizes(1, 0)}
 WINDOW = {"window": sizes(3, 2), "stride": sizes(2, 1), "padding": sizes(1, 0)}
-CASES: dict[str, tuple[list[Any], dict[str, Attribute], Callable[..., Any]]] = {
+CASES: dict[str, tuple[list[Any], dict[str, Attribute], Function]] = {
     "mean": ([X], {"dims": sizes(0, 2)}, lambda x: x.mean((0, 2))),
     "layer_norm": ([X, GAIN, BIAS], {"dims": sizes(2), "eps": NumberAttr(0.25)}, normalised),
     "rms_norm": (
@@ -86,16 +98,12 @@ CASES: dict[str, tuple[list[Any], dict[str, Attribute], Callable[..., Any]]] = {
     "linear_scan": (
         [X, X + 1],
         {"dim": number(1)},
-        lambda x, a: jax.lax.associative_scan(
-            lambda u, v: (u[0] * v[0], v[0] * u[1] + v[1]), (a, x), axis=1
-        )[1],
+        lambda x, a: jax.lax.associative_scan(composed, (a, x), axis=1)[1],
     ),
     "linear_scan reverse": (
         [X, X + 1],
         {"dim": number(1), "reverse": UnitAttr()},
-        lambda x, a: jax.lax.associative_scan(
-            lambda u, v: (u[0] * v[0], v[0] * u[1] + v[1]), (a, x), axis=1, reverse=True
-        )[1],
+        lambda x, a: jax.lax.associative_scan(composed, (a, x), axis=1, reverse=True)[1],
     ),
     "argmax": ([X], {"dim": number(1)}, lambda x: jnp.argmax(x, 1)),
     "top_k": ([X], {"dim": number(2), "k": number(3)}, lambda x: jax.lax.top_k(x, 3)[0]),
@@ -155,22 +163,22 @@ CASES: dict[str, tuple[list[Any], dict[str, Attribute], Callable[..., Any]]] = {
     "conv_transpose": (
         [PICTURE, FILTER],
         {**STEPS, "to": to(2, 9, 7, 3)},
-        lambda g, w: jax.vjp(lambda x: convolved(x, w), IMAGE)[1](g)[0],
+        lambda g, w: pulled_back(lambda x: convolved(x, w), IMAGE, g),
     ),
     "conv_filter": (
         [IMAGE, PICTURE],
         {**STEPS, "to": to(3, 2, 3, 4)},
-        lambda x, g: jax.vjp(lambda w: convolved(x, w), FILTER)[1](g)[0],
+        lambda x, g: pulled_back(lambda w: convolved(x, w), FILTER, g),
     ),
     "max_pool_transpose": (
         [POOLED, np.round(IMAGE) + 0],  # with equal elements
         WINDOW,
-        lambda g, x: jax.vjp(lambda x: pooled(x, -jnp.inf, jax.lax.max), x)[1](g)[0],
+        lambda g, x: pulled_back(lambda x: pooled(x, -jnp.inf, jax.lax.max), x, g),
     ),
     "avg_pool_transpose": (
         [POOLED],
         {**WINDOW, "to": to(2, 9, 7, 3)},
-        lambda g: jax.vjp(lambda x: pooled(x, 0.0, jax.lax.add) / 6, IMAGE)[1](g)[0],
+        lambda g: pulled_back(lambda x: pooled(x, 0.0, jax.lax.add) / 6, IMAGE, g),
     ),
     "max_pool": ([IMAGE], WINDOW, lambda x: pooled(x, -jnp.inf, jax.lax.max)),
     "avg_pool": ([IMAGE], WINDOW, lambda x: pooled(x, 0.0, jax.lax.add) / 6),

@@ -1,10 +1,11 @@
-# pyright: basic
 """Other roundings move a result further than the rounding of float64 does."""
 
 import random
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
+from numpy.typing import NDArray
 from support.programs.arguments import FORMS, random_arrays
 from support.programs.collectives import RANDOM
 
@@ -26,7 +27,9 @@ def test_roundings_of_float64_are_smaller(rng: random.Random) -> None:
     name = rng.choice([form for form in FORMS if form not in INTEGERS_OR_BLOCKS])
     drawn, arguments = random_arrays(rng, name)
     numbers = np.random.default_rng(rng.randrange(2**32))
-    arrays = [x if x.dtype.kind == "i" else numbers.normal(size=x.shape) for x in drawn]
+    arrays: list[NDArray[Any]] = [
+        x if x.dtype.kind == "i" else numbers.normal(size=x.shape) for x in drawn
+    ]
     op = OPERATIONS[name].create(properties=arguments)
     assert isinstance(op, DistOp)
     with np.errstate(all="ignore"):

@@ -1,4 +1,3 @@
-# pyright: basic
 """Tests of the tables of the grammar that are kept beside the compiled modules."""
 
 import sys
@@ -8,7 +7,6 @@ import pytest
 from lark import Lark
 from lark.exceptions import UnexpectedInput
 
-from collir.syntax import grammar_tables
 from collir.syntax.grammar_tables import parser_of
 
 GRAMMAR = """
@@ -54,13 +52,15 @@ def test_another_grammar_has_tables_of_its_own(path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 10, 40, 1000])
-def test_a_file_that_is_not_whole_is_made_again(path: Path, length: int) -> None:
+def test_a_file_that_is_not_whole_is_made_again(
+    path: Path, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parser_of(GRAMMAR, path)
     [file] = kept(path)
-    whole = file.read_bytes()
-    file.write_bytes(whole[:length])
+    file.write_bytes(file.read_bytes()[:length])
     assert parser_of(GRAMMAR, path).parse("a,b").children == ["a", "b"]
-    assert grammar_tables._read(file, whole[:32]) is not None
+    monkeypatch.setattr(Lark, "__init__", never)
+    assert parser_of(GRAMMAR, path).parse("a,b").children == ["a", "b"]
 
 
 def test_without_compiled_modules_nothing_is_written(

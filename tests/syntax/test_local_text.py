@@ -1,11 +1,10 @@
 """Local functions survive the way through ``.coll``, custom MLIR and generic MLIR unchanged."""
 
-from io import StringIO
 from pathlib import Path
 
 import pytest
+from support.syntax.mlir import mlir
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.printer import Printer
 
 from collir.dialects.local import STEP, Local, local_functions
 from collir.ir.diagnostics import Sources
@@ -13,7 +12,7 @@ from collir.ir.verification import verify
 from collir.localize.localize import localize
 from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
-from collir.syntax.writer import settle_names, write
+from collir.syntax.writer import write
 from collir.tools.api import context
 
 ROOT = Path(__file__).parents[2]
@@ -46,13 +45,6 @@ def localized(path: Path) -> ModuleOp:
         op.attributes.pop(STEP, None)
     verify(module)
     return module
-
-
-def mlir(module: ModuleOp, *, generic: bool = True) -> str:
-    settle_names(module)
-    output = StringIO()
-    Printer(output, print_generic_format=generic).print_op(module)
-    return output.getvalue()
 
 
 @pytest.mark.turns

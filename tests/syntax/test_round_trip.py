@@ -1,30 +1,21 @@
 """Generated modules survive the way through ``.coll``, custom MLIR and generic MLIR unchanged."""
 
 import random
-from io import StringIO
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.programs.collectives import RANDOM, random_module
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.printer import Printer
+from support.syntax.mlir import mlir
 
 from collir.ir.diagnostics import Sources
 from collir.ir.verification import verify
 from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
-from collir.syntax.writer import settle_names, write
+from collir.syntax.writer import write
 from collir.tools.api import context
 
 STEPS = st.integers(0, 8)
-
-
-def mlir(module: ModuleOp, *, generic: bool) -> str:
-    settle_names(module)
-    output = StringIO()
-    Printer(output, print_generic_format=generic).print_op(module)
-    return output.getvalue()
 
 
 @given(rng=RANDOM, steps=STEPS)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.harness.browser import data_of, needs_browser, used
+from support.programs.two_axes import machine, program
 
 import collir
 from collir.cost.model import CostModel
@@ -22,29 +23,8 @@ jinja2 = pytest.importorskip("jinja2")
 
 ROOT = Path(__file__).parents[2]
 
-MACHINE = """
-machine @box {
-  device { compute f32 = 10 TFLOP/s; memory = 40 GB @ 1 TB/s }
-  level node[2] { port = 25 GB/s, latency = 10 us }
-  level gpu[4]  { port = 300 GB/s, latency = 3 us }
-}
-mesh @m on @box { data = node:2, model = gpu:4 }
-"""
-STEP = f"""{MACHINE}
-func @f(%x: f32[512@data, 1024], %v: f32[1024, 4096@model], %w: f32[4096@model, 1024])
-    -> f32[] on @m {{
-  %y = repeat 3 carry(%h = %x) with(%v = %v, %w = %w) {{
-    %a = einsum "b h, h f -> b f" %h, %v
-    %p = einsum "b f, f h -> b h" %a, %w
-    %r = all_reduce %p over model
-    yield %r
-  }}
-  %s = sum %y dims [0, 1]
-  %l = all_reduce %s over data
-  return %l
-}}
-"""
-
+MACHINE = machine(4)
+STEP = program(4, "f")
 
 SYNC = f"""{MACHINE}
 func @f(%g: f32[4096] partial(sum: data, model)) -> f32[4096] on @m {{

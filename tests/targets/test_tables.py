@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collir.targets.reports.columns import least_width
@@ -30,6 +30,7 @@ def letters(text: str) -> str:
 
 
 @given(tables(), st.integers(0, 8))
+@settings(max_examples=40)
 def test_a_table_is_as_wide_as_the_limit_if_it_can_be(
     shape: tuple[list[str], list[list[str]], int], indent: int
 ) -> None:
@@ -42,6 +43,7 @@ def test_a_table_is_as_wide_as_the_limit_if_it_can_be(
 
 
 @given(tables())
+@settings(max_examples=40)
 def test_a_table_has_all_that_is_in_its_cells(
     shape: tuple[list[str], list[list[str]], int],
 ) -> None:

@@ -4,59 +4,63 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
+from threading import Thread
+from typing import TextIO
 
 import pytest
 
 from collir.targets.reports import terminal
 from collir.targets.reports.text import table, table_rows
+from collir.tools import collir, collopt
 
 pty = pytest.importorskip("pty")
 termios = pytest.importorskip("termios")
 pytest.importorskip("rich")
 
 ROOT = Path(__file__).parents[2]
+TOOLS = {"collir": collir.main, "collopt": collopt.main}
 COST = ["collopt", "examples/sync_gradients.coll", "-p", "decompose", "-t", "cost"]
 WHY = ["collir", "why", "examples/models/fsdp.hlo.txt", "--mesh", "data=2,fsdp=4", "--top", "2"]
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def command(words: list[str]) -> list[str]:
-    name, *rest = words
-    return [sys.executable, "-c", f"from collir.tools.{name} import script; script()", *rest]
+def run(words: list[str], stream: TextIO) -> None:
+    """Run a command in this process, with a stream as its output."""
+    with chdir(ROOT), redirect_stdout(stream), redirect_stderr(StringIO()):
+        assert TOOLS[words[0]](words[1:]) == 0
 
 
 def shown(words: list[str], columns: int, **environment: str) -> str:
     """Return what a command prints on a terminal."""
     own, other = pty.openpty()
     termios.tcsetwinsize(other, (50, columns))
-    plain = {name: x for name, x in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
-    process = subprocess.Popen(
-        command(words),
-        stdout=other,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
-        env={**plain, "TERM": "xterm", **environment},
-    )
-    os.close(other)
-    data = b""
-    while True:
-        try:
-            part = os.read(own, 2**16)
-        except OSError:  # the terminal is closed
-            break
-        if not part:
-            break
-        data += part
+    parts: list[bytes] = []
+
+    def read() -> None:
+        with suppress(OSError):  # the terminal is closed
+            while part := os.read(own, 2**16):
+                parts.append(part)
+
+    reader = Thread(target=read)
+    reader.start()
+    with pytest.MonkeyPatch.context() as patch, os.fdopen(other, "w") as stream:
+        patch.delenv("COLUMNS", raising=False)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        run(words, stream)
+    reader.join()
     os.close(own)
-    assert process.wait(60) == 0
-    return data.decode().replace("\r\n", "\n")
+    return b"".join(parts).decode().replace("\r\n", "\n")
 
 
 def piped(words: list[str]) -> str:
-    result = subprocess.run(command(words), cwd=ROOT, capture_output=True, text=True, check=True)
-    return result.stdout
+    """Return what a command prints elsewhere."""
+    stream = StringIO()
+    run(words, stream)
+    return stream.getvalue()
 
 
 def words_of(text: str) -> list[str]:

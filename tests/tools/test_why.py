@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.harness.browser import data_of
+from support.programs.two_axes import program
 
 import collir
 from collir.cost.programs.removals import collectives, time_without
@@ -14,26 +15,7 @@ from collir.tools import collir as tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-STEP = """
-machine @box {
-  device { compute f32 = 10 TFLOP/s; memory = 40 GB @ 1 TB/s }
-  level node[2] { port = 25 GB/s, latency = 10 us }
-  level gpu[4]  { port = 300 GB/s, latency = 3 us }
-}
-mesh @m on @box { data = node:2, model = gpu:4 }
-func @f(%x: f32[512@data, 1024], %v: f32[1024, 4096@model], %w: f32[4096@model, 1024]) -> f32[] on @m {
-  %y = repeat 3 carry(%h = %x) with(%v = %v, %w = %w) {
-    %a = einsum "b h, h f -> b f" %h, %v
-    %p = einsum "b f, f h -> b h" %a, %w
-    %r = all_reduce %p over modelASYNC
-    yield %r
-  }
-  %s = sum %y dims [0, 1]
-  %l = all_reduce %s over data
-  return %l
-}
-"""  # noqa: E501
-
+STEP = program(4, "f")
 
 MISPLACED = "data = gpu:2, model = node:2 * gpu:2"
 
@@ -45,7 +27,7 @@ def why(*words: str, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_a_function_waits_for_each_collective_as_long_as_it_takes_less_without() -> None:
-    [simulation] = collir.simulate(collir.parse(STEP.replace("ASYNC", "")))
+    [simulation] = collir.simulate(collir.parse(STEP))
     inner, last = collectives(simulation)
     assert (inner.times, last.times) == (3, 1)
     assert time_without(simulation, inner.path) == pytest.approx(simulation.time - inner.alone)
@@ -67,12 +49,12 @@ def test_collectives_are_listed_with_what_they_cross(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "step.coll"
-    path.write_text(STEP.replace("ASYNC", ""), encoding="utf-8")
+    path.write_text(STEP, encoding="utf-8")
     [found] = why(str(path), capsys=capsys)
     rows = {x["result"]: x for x in found["listed"]}
     assert rows["r"]["crosses"] == "gpu" and rows["l"]["crosses"] == "node"
     assert rows["r"]["over"] == "model" and rows["r"]["times"] == 3
-    assert rows["r"]["from"] == "line 12"
+    assert rows["r"]["from"] == "line 13"
     assert rows["l"]["bytes"] == 4
     assert [x["seconds"] < found["seconds"] for x in found["changes"]]
     assert tool.main(["why", str(path), "--top", "1"]) == 0
@@ -83,7 +65,7 @@ def test_a_change_of_layouts_says_what_lies_in_another_way(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "step.coll"
-    text = STEP.replace("ASYNC", "").replace("data = node:2, model = gpu:4", MISPLACED)
+    text = STEP.replace("data = node:2, model = gpu:4", MISPLACED)
     path.write_text(text, encoding="utf-8")
     [found] = why(str(path), capsys=capsys)
     [placed] = [x for x in found["changes"] if x["passes"].startswith("place{")]
@@ -117,12 +99,32 @@ def test_a_page_has_the_collectives_and_the_program_of_the_hlo(tmp_path: Path) -
     assert "all_gather %ws_0" in data["source"][step[9] - 1]
 
 
-def test_an_auto_function_has_its_layouts_propagated(capsys: pytest.CaptureFixture[str]) -> None:
-    file = str(EXAMPLES / "models" / "styles.coll")
-    words = [file, "--function", "tensor_parallel", "--top", "3"]
-    [found] = why(*words, capsys=capsys)
-    assert found["function"] == "tensor_parallel"
-    assert found["collectives"] > 3 == len(found["listed"])
+LAYERS = """
+machine @box {
+  device { compute f32 = 10 TFLOP/s; memory = 40 GB @ 1 TB/s }
+  level gpu[4] { port = 300 GB/s, latency = 3 us }
+}
+mesh @m on @box { data = gpu:2, model = gpu:2 }
+func @layers(%x: f32[64@data, 32], %u: f32[32, 64@model], %d: f32[64@model, 32])
+    -> f32[64@data, 32] on @m auto {
+  %y = repeat 4 carry(%h = %x) with(%u = %u, %d = %d) {
+    %0 = einsum "b i, i j -> b j" %h, %u
+    %1 = einsum "b j, j i -> b i" %0, %d
+    yield %1
+  }
+  return %y
+}
+"""
+
+
+def test_an_auto_function_has_its_layouts_propagated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "layers.coll"
+    path.write_text(LAYERS)
+    [found] = why(str(path), "--function", "layers", capsys=capsys)
+    assert found["function"] == "layers"
+    assert found["collectives"] == len(found["listed"]) == 1
 
 
 @pytest.mark.parametrize(

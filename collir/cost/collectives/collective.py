@@ -1,6 +1,7 @@
 """A collective as the cost models see it: its kind, its size, and the ranks that take part."""
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from collir.cost.collectives.table import COSTS
 from collir.cost.collectives.uneven import UnevenSizes
@@ -8,6 +9,31 @@ from collir.cost.network.group import Group
 from collir.layout import DistType, Mesh, Place
 from collir.layout.formulas import Formula
 from collir.layout.sizes import OpenSize, formula_of
+
+
+class LayoutChange(NamedTuple):
+    """The layouts of operand and result, which say who sends what in a permute."""
+
+    before: DistType
+    after: DistType
+
+
+class Route(NamedTuple):
+    """The ranks of a group that a send is from and to."""
+
+    sender: int
+    receiver: int
+
+
+class RingShift(NamedTuple):
+    """The distance in ranks of a shift, and whether its ring is open."""
+
+    distance: int
+    is_open: bool
+
+
+SentBy = LayoutChange | Route | RingShift
+"""Who sends to whom in a collective whose layouts or arguments say so."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +51,7 @@ class Collective:
         replicated: the other sub-axes on which all coordinates hold copies.
         algorithm: the algorithm that the program asks for, if any.
         root: the coordinates of the root that a broadcast or scatter comes from, where not 0.
-        moves: the layouts of operand and result of a permute; None for other collectives.
-        route: the ranks in a group that send and receive, of a send; None for other collectives.
-        shift: the distance in ranks of a shift, and whether its ring is open; None for others.
+        sent_by: who sends to whom, of a permute, a send or a shift; None for other collectives.
         base: the first rank that takes part, where the sub-axes of ``at_root`` are at another
             coordinate than 0.
         uneven: the sizes that count where blocks differ in size; None if they are equal.
@@ -46,9 +70,7 @@ class Collective:
     replicated: frozenset[str] = frozenset()
     algorithm: str | None = None
     root: Place = ()
-    moves: tuple[DistType, DistType] | None = None
-    route: tuple[int, int] | None = None
-    shift: tuple[int, bool] | None = None
+    sent_by: SentBy | None = None
     base: int = 0
     uneven: UnevenSizes | None = None
     rows: tuple[float, float] = (1, 1)

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from collir.algorithms.patterns import Shift
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import Collective, LayoutChange, RingShift, Route
 from collir.cost.network.group import CostError, Group
 from collir.cost.network.loads import Array
 from collir.cost.network.traffic import MAX_LISTED, ListedMessages
@@ -49,19 +49,17 @@ def _blocks(mesh: Mesh, x: DistType, coordinates: dict[str, Array], count: int) 
     return block
 
 
-@lru_cache(maxsize=64)
-def permute_pattern(collective: Collective) -> ListedMessages:
+def _permuted(collective: Collective, layouts: LayoutChange) -> ListedMessages:
     """Return the messages of a permute: the r-th rank that holds a block sends it to the r-th rank
     that needs it.
 
     Raises:
         CostError: too many devices to list.
     """
-    assert collective.moves is not None
     mesh = collective.mesh
     coordinates, count = _listed(collective)
     orders: list[Array] = []
-    for x in collective.moves:
+    for x in layouts:
         copies = tuple(axis for axis in collective.axes if x.dim_of(axis) is None)
         copy = _indices(mesh, copies, coordinates, count)
         block = _blocks(mesh, x, coordinates, count)
@@ -78,30 +76,23 @@ def pattern_of(collective: Collective) -> Shift | ListedMessages:
     Raises:
         CostError: too many devices to list.
     """
-    if collective.moves is not None:
-        return permute_pattern(collective)
-    if collective.route is not None:
-        sender, receiver = collective.route
-        return ListedMessages(np.array([sender]), np.array([receiver]))
-    assert collective.shift is not None
-    distance, is_open = collective.shift
-    if not is_open:
-        return Shift(distance % collective.ranks)
-    return ListedMessages(*_shifted(collective))
+    assert collective.sent_by is not None
+    match collective.sent_by:
+        case LayoutChange() as layouts:
+            return _permuted(collective, layouts)
+        case Route(sender, receiver):
+            return ListedMessages(np.array([sender]), np.array([receiver]))
+        case RingShift(distance, is_open=False):
+            return Shift(distance % collective.ranks)
+        case RingShift() as shift:
+            return ListedMessages(*_shifted(shift, _listed(collective)[1]))
 
 
-def _shifted(collective: Collective) -> tuple[Array, Array]:
-    """Return the ranks that send in a shift, and the ranks that they send to.
-
-    Raises:
-        CostError: too many devices to list.
-    """
-    assert collective.shift is not None
-    distance, is_open = collective.shift
-    _, count = _listed(collective)
+def _shifted(shift: RingShift, count: int) -> tuple[Array, Array]:
+    """Return the ranks that send in a shift, and the ranks that they send to."""
     sources = cast(Array, np.arange(count))
-    targets = sources + distance
-    if is_open:
+    targets = sources + shift.distance
+    if shift.is_open:
         inside = (targets >= 0) & (targets < count)
         return sources[inside], targets[inside]
     return sources, targets % count
@@ -112,14 +103,17 @@ def _ends(
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Return the ranks that hold blocks with the blocks, and the ranks that need them."""
     ranks = cast(Array, np.arange(count))
-    if collective.moves is not None:
-        held, needed = (_blocks(collective.mesh, x, coordinates, count) for x in collective.moves)
-        return (ranks, held), (ranks, needed)
-    if collective.route is not None:
-        sender, receiver = (np.array([rank]) for rank in collective.route)
-        return (sender, np.array([0])), (receiver, np.array([0]))
-    sources, targets = _shifted(collective)
-    return (ranks, ranks), (targets, sources)
+    assert collective.sent_by is not None
+    match collective.sent_by:
+        case LayoutChange() as layouts:
+            held, needed = (_blocks(collective.mesh, x, coordinates, count) for x in layouts)
+            return (ranks, held), (ranks, needed)
+        case Route(sender, receiver):
+            block = np.array([0])
+            return (np.array([sender]), block), (np.array([receiver]), block)
+        case RingShift() as shift:
+            sources, targets = _shifted(shift, count)
+            return (ranks, ranks), (targets, sources)
 
 
 @lru_cache(maxsize=64)

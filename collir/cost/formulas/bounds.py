@@ -1,4 +1,3 @@
-# pyright: basic
 """A lower and an upper bound of the time of a program whose steps may overlap.
 
 Each step starts when the steps that it waits for have ended (``overlaps``). If no two steps that

@@ -1,4 +1,3 @@
-# pyright: basic
 """Expressions as functions of numpy over arrays of values."""
 
 import re

@@ -1,4 +1,3 @@
-# pyright: basic
 """Upper bounds of the times of steps that share ports with others.
 
 A full port is always in use: tasks of pipelines use a part u of it, and sends use the rest. So

@@ -1,9 +1,7 @@
-# pyright: basic
 """The costs of a function as expressions: times, operations, bytes, messages and memory."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import sympy
 from xdsl.dialects.builtin import ModuleOp
@@ -14,6 +12,7 @@ from collir.cost.formulas.constants import constants_of
 from collir.cost.formulas.functions import (
     Expr,
     FormulaMissingError,
+    as_number,
     expression,
     expression_of,
     symbol,
@@ -207,7 +206,7 @@ def _steps(simulation: Simulation, times: BoundedTimes) -> Iterator[StepFormula]
         if isinstance(does := step.does, StepCost):
             axes = does.collective.axes
             ranks = sympy.Mul(*(symbol(f"@{mesh.label(axis)}") for axis in axes))
-            factor = sympy.nsimplify(COSTS[does.collective.kind].busbw(cast("int", ranks)))
+            factor = sympy.nsimplify(COSTS[does.collective.kind].busbw(as_number(ranks)))
             sent = factor * expression(does.collective.size)
             yield replace(common, over=tuple(map(mesh.label, axes)), sent=sent)
         elif isinstance(does, LocalStep):

@@ -1,4 +1,3 @@
-# pyright: basic
 """Where one function costs less than another: inequalities of volumes, which are sums of products
 of parameters and of sizes of axes.
 
@@ -9,7 +8,6 @@ Parameters are at least 1 and axes have at least 2 devices.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import Any
 
 import sympy
 
@@ -212,8 +210,7 @@ def growth(formulas: CostFormulas, cost: str, per: str, over: str = "") -> Expr:
     """
     signs = _Signs(frozenset(formulas.axes))
     found = _undominated(_sums(volume(formulas, cost, over), per), signs)
-    largest: Any = Larger(*found)
-    return found[0] if len(found) == 1 else largest
+    return found[0] if len(found) == 1 else Larger(*found)
 
 
 def _over(by_axes: Mapping[tuple[str, ...], Expr], axis: str) -> Iterator[Expr]:
@@ -245,7 +242,7 @@ def _sums(expr: Expr, per: str) -> list[Expr]:
     return list(dict.fromkeys(sympy.expand(x).coeff(parameter) for x in found))
 
 
-def _alternatives(expr: Any) -> list[Expr]:
+def _alternatives(expr: Expr) -> list[Expr]:
     """Return expressions without ``Larger`` whose maximum is the expression."""
     match expr:
         case Larger():
@@ -364,7 +361,7 @@ def _sides(difference: Expr, signs: _Signs) -> tuple[Expr, Expr]:
     product of parameters, a factor in sizes of axes, decides by its sign."""
     parameters = sorted((x for x in difference.free_symbols if str(x) not in signs.axes), key=str)
     added, subtracted = sympy.S.Zero, sympy.S.Zero
-    terms: Any = sympy.Poly(difference, *parameters).terms() if parameters else [((), difference)]
+    terms = sympy.Poly(difference, *parameters).terms() if parameters else [((), difference)]
     for powers, coefficient in terms:
         monomial = sympy.Mul(*(x**n for x, n in zip(parameters, powers, strict=True)))
         sign = signs.of(coefficient)

@@ -49,7 +49,7 @@ class Plane:
     costs: Mapping[str, Array]
 
     @property
-    def best(self) -> Array:
+    def best(self) -> NDArray[np.int64]:
         """The numbers of the functions that cost least; -1 where no function can have the sizes."""
         table = np.stack([*self.costs.values()])
         none = np.isnan(table).all(axis=0)

@@ -1,4 +1,3 @@
-# pyright: basic
 """Costs of a function of a module as a function of arrays."""
 
 from collections.abc import Callable, Mapping
@@ -102,7 +101,7 @@ class CostFunction:
             return self._with_others(others, checked)
         own = {name: x for name, x in checked.items() if name not in self.formulas.fixed}
         given = {**self.values, **self.constants, **own}
-        lengths = {len(x) for x in given.values() if np.ndim(x)}
+        lengths = {len(x) for x in given.values() if isinstance(x, np.ndarray)}
         if len(lengths) > 1:
             raise ValueError(f"arrays have one length, not {' and '.join(map(str, lengths))}")
         with np.errstate(divide="ignore", invalid="ignore"):  # rows that get no costs

@@ -1,4 +1,3 @@
-# pyright: basic
 """Functions in expressions of costs beside sums, products and powers, with their values in numpy.
 
 sympy simplifies only the terms around them. A function that depends on a device, such as the
@@ -8,7 +7,7 @@ slowdown of its products, is a class for each device.
 import copyreg
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +19,19 @@ from collir.layout.sizes import OpenSize
 from collir.machine import Efficiency, Execution
 
 Array = npt.NDArray[np.float64]
-Expr = Any
-"""An expression of sympy, which has no stubs."""
+
+Column = float | Array
+"""A number, or an array of one for each row of values."""
+
+Expr = sympy.Expr
+"""An expression of sympy."""
+
+
+class Printer(Protocol):
+    """A printer of sympy."""
+
+    def doprint(self, expr: Expr) -> str: ...
+
 
 T = TypeVar("T", bound="Valued")
 
@@ -34,7 +44,7 @@ class Valued(sympy.Function):
     """A function with values in numpy."""
 
     @classmethod
-    def values(cls, *numbers: Any) -> Any:
+    def values(cls, *numbers: Column) -> Column:
         """Return the values for numbers or arrays."""
         raise NotImplementedError
 
@@ -45,7 +55,7 @@ class Larger(Valued):
     @classmethod
     def eval(cls, *numbers: Expr) -> Expr | None:
         """Return the maximum of numbers; otherwise flatten nested maxima."""
-        flat: dict[Any, None] = dict.fromkeys(
+        flat = dict.fromkeys(
             y for x in numbers for y in (x.args if isinstance(x, Larger) else (x,))
         )
         if all(x.is_Number for x in flat):
@@ -56,14 +66,14 @@ class Larger(Valued):
                 return next(iter(flat))
         return None if list(flat) == list(numbers) else cls(*flat)
 
-    def _sympystr(self, printer: Any) -> str:
+    def _sympystr(self, printer: Printer) -> str:
         return f"max({', '.join(map(printer.doprint, self.args))})"
 
-    def _latex(self, printer: Any) -> str:
+    def _latex(self, printer: Printer) -> str:
         return rf"\max\left({', '.join(map(printer.doprint, self.args))}\right)"
 
     @classmethod
-    def values(cls, *numbers: Any) -> Any:
+    def values(cls, *numbers: Column) -> Column:
         """Return the largest of numbers or arrays."""
         first, *others = numbers
         for other in others:
@@ -80,14 +90,14 @@ class Several(Valued):
         [number] = numbers
         return sympy.Integer(int(number != 1)) if number.is_Number else None
 
-    def _sympystr(self, printer: Any) -> str:
+    def _sympystr(self, printer: Printer) -> str:
         return f"[{printer.doprint(self.args[0])} > 1]"
 
-    def _latex(self, printer: Any) -> str:
+    def _latex(self, printer: Printer) -> str:
         return rf"\left[{printer.doprint(self.args[0])} > 1\right]"
 
     @classmethod
-    def values(cls, *numbers: Any) -> Any:
+    def values(cls, *numbers: Column) -> Column:
         """Return 1 or 0 for each number."""
         return np.where(np.rint(numbers[0]) != 1, 1.0, 0.0)
 
@@ -105,7 +115,7 @@ def slowdown_on(efficiency: Efficiency) -> type[Valued]:
     """Return a device's function from the number, rows, columns and length of products to their
     time divided by the time at the full rate."""
 
-    def values(_: type[Valued], *numbers: Any) -> Any:
+    def values(_: type[Valued], *numbers: Column) -> Array:
         sides = np.rint(np.stack(np.broadcast_arrays(*numbers)))
         distinct, which = distinct_rows(np.atleast_2d(sides.T))
         found = 1 / np.where((distinct[:, 1:] % ALIGNED == 0).all(axis=1), 1, efficiency.unaligned)
@@ -125,7 +135,7 @@ def bandwidth_of(execution: Execution) -> type[Valued]:
     the kernel, in bytes/second."""
     streams = np.log(np.array(execution.streams))
 
-    def values(_: type[Valued], size: Any, memory: Any) -> Any:
+    def values(_: type[Valued], size: Column, memory: Column) -> Array:
         with np.errstate(divide="ignore"):
             rates = np.exp(np.interp(np.log(size), streams[:, 0], streams[:, 1]))
         return np.where(np.asarray(size) > 0, rates, memory)
@@ -148,16 +158,16 @@ def new_function(
     return cast("type[T]", type(name, (base,), own | {"recipe": recipe}))
 
 
-def _pickled(function: type[Any]) -> Any:
+def _pickled(function: type[object]) -> str | tuple[Any, ...]:
     """Return how a class of functions is pickled: by its name, or its recipe."""
     recipe = vars(function).get("recipe")
     return function.__qualname__ if recipe is None else (recipe[0], recipe[1:])
 
 
-copyreg.pickle(type(sympy.Function), _pickled)  # type: ignore[arg-type]
+copyreg.pickle(type(sympy.Function), _pickled)
 
 
-def distinct_rows(table: Array) -> tuple[Array, Any]:
+def distinct_rows(table: Array) -> tuple[Array, npt.NDArray[np.intp]]:
     """Return the distinct rows of a table of some columns, and for each row the index of its
     distinct row."""
     mixed = table[:, : len(_MIXED)] @ _MIXED[: table.shape[1]]
@@ -169,16 +179,21 @@ def distinct_rows(table: Array) -> tuple[Array, Any]:
 
 
 _MIXED = np.modf(np.sqrt(np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37])))[0]
-"""Numbers by which different rows of integers get different sums."""
+"""Column by which different rows of integers get different sums."""
 
 
 # --- symbols ------------------------------------------------------------------------------------
 
 
 @cache
-def symbol(name: str) -> Expr:
+def symbol(name: str) -> sympy.Symbol:
     """Return the symbol of a parameter, a constant, or an axis, whose name begins with ``@``."""
     return sympy.Symbol(name.removeprefix("@"), positive=True)
+
+
+def as_number(expr: Expr) -> int:
+    """Return an expression in the place of a number, for what only adds, multiplies and divides."""
+    return cast("int", expr)
 
 
 def expression(number: float) -> Expr:

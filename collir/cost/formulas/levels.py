@@ -1,4 +1,3 @@
-# pyright: basic
 """The time of a collective near some values as a sum over the levels of the machine: messages times
 the latency of a level, and bytes divided by the bandwidth of its ports.
 
@@ -16,8 +15,16 @@ import sympy
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.table import COSTS
 from collir.cost.formulas.constants import PORT
-from collir.cost.formulas.functions import Expr
-from collir.cost.formulas.sent import LARGEST, Piece, own_links, pieces_on, priced, with_numbers
+from collir.cost.formulas.functions import Expr, as_number
+from collir.cost.formulas.sent import (
+    LARGEST,
+    CollectiveFormula,
+    Piece,
+    own_links,
+    pieces_on,
+    priced,
+    with_numbers,
+)
 
 STEP = 2**-10
 """The share by which a level is slower."""
@@ -29,24 +36,25 @@ _CLOSE = 1e-9
 """The relative error up to which a time is a sum over levels."""
 
 
-def seconds_near(sent: Expr, values: Sequence[float]) -> Expr:
+def seconds_near(sent: CollectiveFormula, values: Sequence[float]) -> Expr:
     """Return the seconds of a collective, a ``Sent``, as a sum of products of its arguments. If the
     time is not linear in the constants of levels, the sum is in its bytes alone.
 
     Args:
         values: the values of its arguments.
     """
-    collective, (size, *symbols), (now, *numbers) = type(sent).collective, sent.args, values
-    pieces = pieces_on(collective, type(sent).model, (*numbers,))
+    collective, (size, *symbols), (now, *numbers) = sent.collective, sent.args, values
+    pieces = pieces_on(collective, sent.model, (*numbers,))
     if not pieces:
-        return sympy.Float(type(sent).values(now, *numbers))
+        return sympy.Float(float(sent.values(now, *numbers)))
     low, (high, start, slope) = _piece(pieces, now)
     plain = start + slope * size
     total, near = start + slope * now, (max(low, now / NEAR) * min(high, now * NEAR)) ** 0.5
     parts = _parts(_slowed(sent, near, numbers), len(own_links(collective)))
     if not total or parts is None:
         return plain
-    ranks = _ranks(collective, symbols), _ranks(collective, numbers)
+    own = [n for n, x in enumerate(collective.mesh.sub_axes) if x.name in collective.axes]
+    ranks, count = sympy.Mul(*(symbols[n] for n in own)), prod(int(numbers[n]) for n in own)
     messages, sizes = sympy.S.Zero, sympy.S.Zero
     for seconds, name, symbol, number in zip(
         reversed(parts),
@@ -57,7 +65,7 @@ def seconds_near(sent: Expr, values: Sequence[float]) -> Expr:
     ):
         if name.endswith(PORT):
             slope -= seconds / near
-            sizes += _times_ranks(seconds * number / near, collective, *ranks) / symbol
+            sizes += _times_ranks(seconds * number / near, collective, ranks, count) / symbol
         else:
             start -= seconds
             messages += _short(seconds / number) * symbol
@@ -79,11 +87,11 @@ def _piece(pieces: Sequence[Piece], size: float) -> tuple[float, Piece]:
 
 
 def _slowed(
-    sent: Expr, size: float, numbers: Sequence[float]
+    sent: CollectiveFormula, size: float, numbers: Sequence[float]
 ) -> Callable[[Sequence[float]], float | None]:
     """Return a function from the slowdown of each level to the seconds of a collective of some
     bytes; None where another algorithm is chosen."""
-    collective, model = type(sent).collective, type(sent).model
+    collective, model = sent.collective, sent.model
     links = [*own_links(collective)]
     axes = len(numbers) - len(links)
 
@@ -119,17 +127,13 @@ def _parts(seconds: Callable[[Sequence[float]], float | None], count: int) -> li
 # --- factors of people --------------------------------------------------------------------------
 
 
-def _ranks(collective: Collective, numbers: Sequence[Expr]) -> Expr:
-    axes = zip(collective.mesh.sub_axes, numbers, strict=False)
-    return prod((number for sub, number in axes if sub.name in collective.axes), start=1)
-
-
-def _times_ranks(factor: float, collective: Collective, ranks: Expr, now: Expr) -> Expr:
+def _times_ranks(factor: float, collective: Collective, ranks: Expr, count: int) -> Expr:
     """Return a factor of bytes; a multiple of a ring's share is written with the number of
     ranks."""
     share = COSTS[collective.kind].busbw
-    multiple = _short(factor / share(now)) if now > 1 else None
-    return multiple * share(ranks) if isinstance(multiple, sympy.Integer) else _short(factor)
+    multiple = _short(factor / share(count)) if count > 1 else None
+    is_whole = isinstance(multiple, sympy.Integer)
+    return multiple * share(as_number(ranks)) if is_whole else _short(factor)
 
 
 def _short(number: float) -> Expr:

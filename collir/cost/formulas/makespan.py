@@ -1,4 +1,3 @@
-# pyright: basic
 """The time of tasks that may overlap, as an expression of their times: that of the longest chain.
 
 Where all tasks before a point end before any task behind it starts, the program is cut into parts,
@@ -10,11 +9,10 @@ in linear time.
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import sympy
 
-from collir.cost.formulas.functions import Expr, Larger, Valued, new_function
+from collir.cost.formulas.functions import Column, Expr, Larger, Valued, new_function
 from collir.cost.formulas.memory import largest
 from collir.cost.formulas.overlaps import last_before
 
@@ -91,8 +89,8 @@ def _makespan_of(plan: Plan) -> type[Makespan]:
         freed[user].append(number)
     sinks = [number for number in range(len(plan)) if number not in last_use]
 
-    def values(_: type[Valued], *seconds: Any) -> Any:
-        ends: dict[int, Any] = {}
+    def values(_: type[Valued], *seconds: Column) -> Column:
+        ends: dict[int, Column] = {}
         for number, (time, before) in enumerate(plan):
             if before:
                 start = Larger.values(*(ends[n] for n in before))

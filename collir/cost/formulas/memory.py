@@ -1,4 +1,3 @@
-# pyright: basic
 """The largest number of bytes that a device holds, as an expression.
 
 It is exact where steps follow each other. Where steps overlap, it is an upper bound: all buffers
@@ -8,12 +7,11 @@ that may exist while a step runs, whatever the times, count.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import sympy
 
-from collir.cost.formulas.functions import Expr, Larger, Valued, expression
+from collir.cost.formulas.functions import Column, Expr, Larger, Printer, Valued, expression
 from collir.cost.formulas.overlaps import ended_before
 from collir.cost.programs.memory import AT_END, Buffer, BufferUse
 from collir.cost.programs.schedule import StepTask
@@ -30,19 +28,21 @@ class Spare(Valued):
     is_nonnegative = True
 
     @classmethod
-    def eval(cls, times: Expr, odd: Expr) -> Expr | None:
+    def eval(cls, *args: Expr) -> Expr | None:
         """Return a number for numbers."""
+        times, odd = args
         return sympy.Integer(int(cls.values(int(times), int(odd)))) if times.is_Number else None
 
-    def _latex(self, printer: Any) -> str:
+    def _latex(self, printer: Printer) -> str:
         """Return Iverson's bracket of the iterations that need one."""
         times, odd = self.args
         which = "> 1" if odd == 0 else r"\text{ even}"
         return rf"\left[{printer.doprint(times)} {which}\right]"
 
     @classmethod
-    def values(cls, times: Any, odd: Any) -> Any:
+    def values(cls, *numbers: Column) -> Column:
         """Return the numbers of buffers."""
+        times, odd = numbers
         return np.where((times <= 1) | ((odd > 0) & (times % 2 == 1)), 0.0, 1.0)
 
 
@@ -176,7 +176,7 @@ def _may_be_there(life: Life, step: int, ended: Sequence[int]) -> bool:
 
 def largest(numbers: Iterable[Expr]) -> Expr:
     """Return the largest of some sums, without those that are never larger than another one."""
-    kept: dict[Expr, Mapping[Expr, Any]] = {}
+    kept: dict[Expr, Mapping[Expr, Expr]] = {}
     for number in dict.fromkeys(numbers):
         own = sympy.sympify(number).as_coefficients_dict()
         if any(_is_never_less(other, own) for other in kept.values()):
@@ -188,7 +188,7 @@ def largest(numbers: Iterable[Expr]) -> Expr:
     return next(iter(kept)) if len(kept) == 1 else Larger(*kept)
 
 
-def _is_never_less(a: Mapping[Expr, Any], b: Mapping[Expr, Any]) -> bool:
+def _is_never_less(a: Mapping[Expr, Expr], b: Mapping[Expr, Expr]) -> bool:
     """Return whether all terms of a sum are at least those of another one, by their coefficients; a
     coefficient may be negative, as in a dimension that loses elements.
 

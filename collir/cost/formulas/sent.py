@@ -1,4 +1,3 @@
-# pyright: basic
 """The times of collectives as expressions: linear in their bytes in pieces, one for each algorithm
 or protocol.
 
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import inf
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import sympy
@@ -19,6 +18,7 @@ import sympy
 from collir.cost.collectives.collective import Collective
 from collir.cost.formulas.constants import links_of, with_links
 from collir.cost.formulas.functions import (
+    Column,
     Expr,
     Several,
     Valued,
@@ -100,7 +100,7 @@ def sent_by(collective: Collective, model: CostModel) -> type[CollectiveFormula]
     """Return the function from the bytes of a collective and the numbers of its mesh to seconds."""
     axes, links = len(collective.mesh.sub_axes), tuple(own_links(collective).values())
 
-    def values(_: type[Valued], size: Any, *numbers: Any) -> Any:
+    def values(_: type[Valued], size: Column, *numbers: Column) -> Column:
         varied = [place for place, number in enumerate(numbers) if np.ndim(number)]
         if not varied:
             return seconds(size, tuple(map(float, numbers)))
@@ -114,7 +114,7 @@ def sent_by(collective: Collective, model: CostModel) -> type[CollectiveFormula]
             result[rows] = seconds(size[rows], tuple(map(float, own)))
         return result
 
-    def seconds(size: Any, numbers: tuple[float, ...]) -> Any:
+    def seconds(size: Column, numbers: tuple[float, ...]) -> Column:
         sizes = np.unique(size) if numbers[axes:] != links else np.empty(0)
         if not 0 < len(sizes) <= FEW or sizes[0] < 1:
             if pieces := pieces_on(collective, model, numbers):
@@ -129,7 +129,7 @@ def sent_by(collective: Collective, model: CostModel) -> type[CollectiveFormula]
     return function
 
 
-def _seconds(pieces: tuple[Piece, ...], size: Any) -> Any:
+def _seconds(pieces: tuple[Piece, ...], size: Column) -> Column:
     *others, (_, start, slope) = pieces
     result = start + slope * size
     for limit, start, slope in reversed(others):

@@ -1,4 +1,3 @@
-# pyright: basic
 """The terms of expressions that count, and texts of expressions."""
 
 import itertools

@@ -1,4 +1,3 @@
-# pyright: basic
 """The times of steps that send nothing as expressions."""
 
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from collir.cost.formulas.constants import MEMORY, has_one_device, rate_name
 from collir.cost.formulas.functions import (
     Expr,
     Larger,
+    as_number,
     bandwidth_of,
     expression,
     slowdown_on,
@@ -41,35 +41,35 @@ def local_seconds(local: LocalStep, machine: Machine, kinds: Sequence[str] = ())
 
 
 def _expressions(of: MatrixProducts) -> MatrixProducts:
-    return MatrixProducts(*map(expression, (of.count, of.rows, of.columns, of.length)))
+    sides = (of.count, of.rows, of.columns, of.length)
+    return MatrixProducts(*(as_number(expression(side)) for side in sides))
 
 
-def _bandwidth(execution: Execution, size: Expr, memory: float | None) -> Expr | float | None:
+def _bandwidth(execution: Execution, size: float, memory: float | None) -> float | None:
     if execution.streams:
-        return bandwidth_of(execution)(size, memory or 0.0)
-    return symbol(MEMORY) if memory else None
+        return as_number(bandwidth_of(execution)(size, memory or 0.0))
+    return as_number(symbol(MEMORY)) if memory else None
 
 
-def _bandwidth_of_kind(
-    execution: Execution, size: Expr, memory: float | None
-) -> Expr | float | None:
-    return bandwidth_of(execution)(size, memory or 0.0) if execution.streams else memory
+def _bandwidth_of_kind(execution: Execution, size: float, memory: float | None) -> float | None:
+    return _bandwidth(execution, size, memory) if execution.streams else memory
 
 
-def _operations(count: Expr, dtype: str, device: Device) -> Expr:
+def _operations(count: float, dtype: str, device: Device) -> float:
     if dtype not in dict(device.compute):
         return compute_seconds(count, dtype, device)  # raises an error
-    return count / symbol(rate_name(dtype))
+    return as_number(count / symbol(rate_name(dtype)))
 
 
-def _slowdown(product: MatrixProducts, on: Efficiency) -> Expr | float:
+def _slowdown(product: MatrixProducts, on: Efficiency) -> float:
     if on.tile is None and on.unaligned == 1:
         return 1.0
-    return slowdown_on(on)(product.count, product.rows, product.columns, product.length)
+    slower = slowdown_on(on)(product.count, product.rows, product.columns, product.length)
+    return as_number(slower)
 
 
-def _larger(a: Expr, b: Expr) -> Expr:
-    return Larger(a, b)
+def _larger(a: float, b: float) -> float:
+    return as_number(Larger(a, b))
 
 
 _FORMULAS = Arithmetic(_larger, _bandwidth, _operations, _slowdown)

@@ -3,7 +3,13 @@
 from dataclasses import replace
 from math import prod
 
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import (
+    Collective,
+    LayoutChange,
+    RingShift,
+    Route,
+    SentBy,
+)
 from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
 from collir.cost.network.group import CostError
@@ -78,14 +84,12 @@ def collective_between(
 ) -> Collective:
     """Return the collective from one layout to another; ``axes`` is None for a permute."""
     algorithm = arguments.get("algorithm")
-    sender, receiver = arguments.get("sender"), arguments.get("receiver")
-    distance = arguments.get("distance")
     uneven = uneven_sizes(mesh, x, y, axes)
     size = uneven.size if uneven else max(x.local_bytes(mesh), y.local_bytes(mesh))
-    moves = None
+    sent_by = _sent_by(arguments)
     if axes is None:
         axes = mesh.ordered({axis for z in (x, y) for dim in z.dims for axis in dim.axes})
-        moves = (x, y)
+        sent_by = LayoutChange(x, y)
     return Collective(
         kind,
         mesh,
@@ -94,14 +98,23 @@ def collective_between(
         at_root=x.placed - frozenset(axes),
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
         algorithm=algorithm if isinstance(algorithm, str) else None,
-        root=tuple((axis, n) for axis, n in x.place if axis in axes and n and not moves),
-        moves=moves,
-        route=(sender, receiver) if isinstance(sender, int) and isinstance(receiver, int) else None,
-        shift=(distance, "open" in arguments) if isinstance(distance, int) else None,
+        root=tuple((axis, n) for axis, n in x.place if axis in axes and n and not sent_by),
+        sent_by=sent_by,
         base=sum(n * mesh.by_name[axis].stride for axis, n in x.place if axis not in axes),
         uneven=uneven,
         rows=_rows(OPERATIONS[kind].KIND, mesh, x, y),
     )
+
+
+def _sent_by(arguments: Arguments) -> SentBy | None:
+    """Return who sends to whom, if the arguments of a step say so."""
+    match arguments:
+        case {"sender": int(sender), "receiver": int(receiver)}:
+            return Route(sender, receiver)
+        case {"distance": int(distance)}:
+            return RingShift(distance, "open" in arguments)
+        case _:
+            return None
 
 
 def packs(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[bool, bool]:

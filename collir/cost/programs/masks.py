@@ -120,14 +120,15 @@ def _positions(value: SSAValue) -> _Positions | None:
 
 def _reshaped(op: DistOp) -> _Positions | None:
     """Return positions with other dimensions of size 1."""
-    if (x := _positions(op.input)) is None:
+    x, structure = _positions(op.input), op.indices
+    if x is None or structure is None:
         return None
-    shapes = [dist_type(v).shape for v in (op.input, op.result)]
-    long = [[d - len(shape) for d, n in enumerate(shape) if n != 1] for shape in shapes]
-    if [shapes[0][d] for d in long[0]] != [shapes[1][d] for d in long[1]]:
+    [own], made = structure.operands, structure.result
+    if any(own[dim] in structure.regrouped for dim in x.factors):
         return None
-    moved = dict(zip(*long, strict=True))
-    return _Positions({moved[d]: f for d, f in x.factors.items() if d in moved}, x.number)
+    kept = {own[dim]: factor for dim, factor in x.factors.items()}
+    factors = {n - len(made): kept[index] for n, index in enumerate(made) if index in kept}
+    return _Positions(factors, x.number)
 
 
 def _band(condition: SSAValue) -> Band | None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import Collective, Route
 from collir.cost.collectives.table import COSTS
 from collir.importing.values import ReadError, Remark, TextPlace, shown
 from collir.layout import Axis, Factor, Mesh
@@ -169,5 +169,5 @@ def collective(mesh: Mesh, row: MeasuredRow) -> Collective:
     axes = tuple(sub.name for sub in mesh.sub_axes if sub.axis == "group")
     idle = frozenset(sub.name for sub in mesh.sub_axes if sub.axis == "idle")
     size = float(row.size) * (mesh.group_size(axes) if row.per_rank else 1)
-    route = (0, 1) if row.kind == "send" else None
-    return Collective(row.kind, mesh, axes, size, at_root=idle, route=route)
+    route = Route(0, 1) if row.kind == "send" else None
+    return Collective(row.kind, mesh, axes, size, at_root=idle, sent_by=route)

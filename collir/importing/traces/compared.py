@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from collir.cost.collectives.collective import Route
 from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.importing.traces.expected import ExpectedStep, expected_steps, group_of
 from collir.importing.traces.matching import Matching, matching
@@ -95,7 +96,7 @@ class CollectiveRow:
         """Return the number of ranks of a group that take part."""
         assert self.step.sent is not None
         collective = self.step.sent.collective
-        return 2 if collective.route else mesh.group_size(collective.axes)
+        return 2 if isinstance(collective.sent_by, Route) else mesh.group_size(collective.axes)
 
     @property
     def last(self) -> int | None:

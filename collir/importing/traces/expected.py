@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from collir.cost.collectives.collective import Route
 from collir.cost.programs.communicators import coordinate, is_at, place_of
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulation import SimulatedStep, Simulation
@@ -136,7 +137,8 @@ def _takes_part(step: SimulatedStep, mesh: Mesh, rank: int) -> bool:
     if not is_at(mesh, rank, place_of(collective)):
         return False
     own = {axis: coordinate(mesh, rank, axis) for axis in collective.axes}
-    return collective.route is None or index_over(mesh, collective.axes, own) in collective.route
+    route = collective.sent_by
+    return not isinstance(route, Route) or index_over(mesh, collective.axes, own) in route
 
 
 def group_of(mesh: Mesh, axes: Sequence[str], rank: int) -> Mapping[str, int]:

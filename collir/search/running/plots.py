@@ -1,4 +1,3 @@
-# pyright: basic
 """Plots of profiles by matplotlib."""
 
 from io import StringIO

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from collir.cost.collectives.collective import LayoutChange
 from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.layout import Dim, DistType, Mesh, at_root, rules
@@ -167,7 +168,7 @@ class LayoutPaths(Paths[ReachedLayout]):
         group = ports.mask(step.axes)
         copies = ports.all & ~group & ~ports.mask(x.axes)
         root = ports.mask(x.placed) & ~group
-        moves = (x, after) if step.to is not None else None
+        moves = LayoutChange(x, after) if step.to is not None else None
         uneven = uneven_sizes(mesh, x, after, None if moves else step.axes)
         if uneven is not None:
             uneven = uneven.scaled(self.scale)

@@ -10,11 +10,10 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import Collective, LayoutChange
 from collir.cost.collectives.uneven import UnevenSizes
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError
-from collir.layout import DistType
 from collir.layout.coll import STEPS
 from collir.search import Problem
 from collir.synthesis.programs.ports import Ports
@@ -53,7 +52,7 @@ class Edge(NamedTuple, Generic[State]):
     size: float = 0.0
     memory: float = 0.0
     step: CollectiveStep | None = None
-    moves: tuple[DistType, DistType] | None = None
+    moves: LayoutChange | None = None
     then: tuple[CollectiveStep, ...] = ()
     uneven: UnevenSizes | None = None
 
@@ -230,7 +229,7 @@ class Paths(Problem[PathNode[State]]):
                     edge.size,
                     root,
                     copies,
-                    moves=edge.moves,
+                    sent_by=edge.moves,
                     base=base,
                     uneven=edge.uneven,
                 ),

@@ -7,8 +7,7 @@ of its body, what it yields and its results are related dimension by dimension.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
@@ -22,10 +21,10 @@ from collir.dialects.tensor import dist_type
 from collir.ir.auto import keeps_whole
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.roles import Role, result_roles, role_of
-from collir.layout import DistType, LayoutError, Mesh, Reduction
+from collir.layout import DistType, Mesh, Reduction
 from collir.layout.coll import REINTERPRET
-from collir.layout.structure import REPEATED, map_structure
-from collir.layout.types import unsharded, with_axes
+from collir.layout.structure import REPEATED, Linear, dim_indices
+from collir.layout.types import unsharded
 
 Layout = tuple[tuple[str, ...], ...]
 """The sub-axes over which each dimension of a tensor is sharded, major to minor."""
@@ -190,12 +189,12 @@ class TensorGraph:
 
     def _same(self, first: Tensor, second: Tensor, times: int) -> None:
         """Relate two tensors of one shape."""
-        indices = tuple(map(str, range(len(first.shape))))
+        indices = dim_indices(first.type)
         self.relations.append(Relation((first, second), (indices, indices), times=times))
 
     def _stacked(self, one: Tensor, all_of: Tensor, times: int, stacks: bool) -> None:
         """Relate the tensor of an iteration with the stack of those of all iterations."""
-        inner = tuple(map(str, range(len(one.shape))))
+        inner = dim_indices(one.type)
         pairs = ((one, inner), (all_of, (STACK, *inner)))
         (first, a), (second, b) = pairs if stacks else reversed(pairs)
         blocked = frozenset([STACK])
@@ -230,8 +229,7 @@ class TensorGraph:
         members = [self.of[operand] for operand in op.operands]
         result = self._add(op.result)
         result.made = not members
-        operands, over, blocked = indices_of(op, self.mesh)
-        indices = (*operands, over)
+        indices, blocked = indices_of(op)
         self.relations.append(Relation((*members, result), indices, blocked, op, times))
 
     def _loop(self, loop: RepeatOp, times: int) -> None:
@@ -263,7 +261,7 @@ class TensorGraph:
             result = relation.members[-1]
             if relation.op is not None and not relation.passes_all:
                 addends[result] = [relation]
-            elif relation.op is not None and adds(relation.op, self.mesh):
+            elif relation.op is not None and adds(relation.op):
                 operands = [x for x in relation.members[:-1] if users[x] == 1]
                 addends[result] = [x for operand in operands for x in addends.get(operand, ())]
                 for before, addend in zip((None, *addends[result]), addends[result], strict=False):
@@ -295,53 +293,17 @@ class TensorGraph:
             self.returned.append(own)
 
 
-def adds(op: DistOp, mesh: Mesh) -> bool:
+def adds(op: DistOp) -> bool:
     """Return whether a step adds its operands, so that it takes them all partial."""
-    axis = frozenset(list(mesh.by_name)[:1])
-    whole = [unsharded(dist_type(operand)) for operand in op.operands]
-    partial = [replace(x, partial=axis, reduction=Reduction.SUM) for x in whole]
-    if not axis or len(partial) < 2 or len({x.shape for x in whole}) > 1:
-        return False
-    try:
-        return op.result_type(mesh, partial, op.properties).partial == axis
-    except LayoutError:
-        return False
+    shapes = {tuple(map(int, dist_type(operand).shape)) for operand in op.operands}
+    linear = op.indices is not None and op.indices.linear is Linear.ALL
+    return linear and len(op.operands) > 1 and len(shapes) == 1
 
 
-def indices_of(
-    op: DistOp, mesh: Mesh
-) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...], frozenset[str]]:
+def indices_of(op: DistOp) -> tuple[tuple[tuple[str, ...], ...], frozenset[str]]:
     """Return the index of each dimension of the operands and of the result of a step on whole
     values, and the indices that cannot be sharded."""
-    structure = op.structure
-    types = [dist_type(operand) for operand in op.operands]
-    if structure is None and (op.kind.elementwise or op.kind.undone is not None):
-        structure = map_structure(op.mnemonic, types)
-    if structure is not None:
-        return structure.operands, structure.result, structure.blocked
-    return _probed(op, [unsharded(x) for x in types], mesh)
-
-
-def _probed(
-    op: DistOp, types: Sequence[DistType], mesh: Mesh
-) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...], frozenset[str]]:
-    """Return the indices of a step with a rule of its own, found by sharding one dimension of all
-    operands at a time."""
-    rank = max(len(x.dims) for x in types)
-    result = [f"new.{d}" for d in range(len(dist_type(op.result).dims))]
-    blocked: set[str] = {*result}
-    for d in range(rank):
-        for axis in mesh.by_name:
-            sharded = [with_axes(x, d, (axis,)) if d < len(x.dims) else x for x in types]
-            try:
-                after = op.result_type(mesh, sharded, op.properties).dim_of(axis)
-            except LayoutError:
-                continue
-            if after is not None:
-                blocked.discard(result[after])
-                result[after] = str(d)
-                break
-        else:
-            blocked.add(str(d))
-    operands = tuple(tuple(map(str, range(len(x.dims)))) for x in types)
-    return operands, tuple(result), frozenset(blocked)
+    if structure := op.indices:
+        return (*structure.operands, structure.result), structure.blocked
+    values = (*op.operands, op.result)
+    return tuple(dim_indices(dist_type(value)) for value in values), frozenset()

@@ -7,13 +7,13 @@ rounding, nor integers that wrap around: where a reduction is passed, ``exact`` 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 
 from xdsl.dialects.builtin import IntegerAttr, i64
 
 from collir.dialects.tensor import DistTensorType
-from collir.layout import DistType, DType, Reduction
+from collir.layout import Dim, DistType, DType, Reduction
 from collir.layout.operation_table import OperationTable
 from collir.layout.steps import ArgumentKind, Arguments
 from collir.synthesis.reorder.prices import Form, StepPrices
@@ -28,7 +28,7 @@ def exact(mover: Form, local: Form, x: DistType, ahead: bool) -> bool:
         x: the operand type of the first of the two.
         ahead: whether the local step is moved to the front.
     """
-    return not mover.kind.reduces or HOPS[local.kind.name].exact(x, local.arguments, ahead)
+    return not mover.kind.reduces or HOPS[local.kind.name](x, local.arguments, ahead)
 
 
 # Sums are of floats, which round, or of integers, which wrap around alike wherever they are scaled.
@@ -52,7 +52,7 @@ def _scale(x: DistType, arguments: Arguments, ahead: bool) -> bool:
     if _selects(x):  # integers that wrap around do not keep their order
         return x.dtype.is_float
     factor = arguments["factor"]
-    assert isinstance(factor, float)
+    assert isinstance(factor, int | float)  # an integer with its formula, as in `scale %x by batch`
     if x.dtype.short_range and abs(factor) != 1:
         # A larger term may overflow, and so may a sum that is not smaller yet; a smaller term
         # may underflow where the sum does not.
@@ -135,52 +135,33 @@ def _tuples(count: int, rank: int) -> Iterator[tuple[int, ...]]:
 
 
 def _moved_to(local: Form, x: DistType, passed: DistType) -> DistType | None:
-    """Return the layout that a local step needs for a given result; None: not known."""
-    return HOPS[local.kind.name].moved_to(x, passed, local.arguments)
+    """Return the layout that a local step needs for a given result, so that a permute can come
+    first; None: not known."""
+    structure = local.kind.indices([x], local.arguments)
+    if structure is None or structure.regrouped:
+        return None
+    axes = {index: dim.axes for index, dim in zip(structure.result, passed.dims, strict=True)}
+    dims = (
+        Dim(dim.size, axes.get(index, ()))
+        for index, dim in zip(structure.operands[0], x.dims, strict=True)
+    )
+    return replace(x, dims=tuple(dims))
 
 
-def _elementwise(x: DistType, passed: DistType, arguments: Arguments) -> DistType:
-    return replace(x, dims=passed.dims)
-
-
-def _transposed(x: DistType, passed: DistType, arguments: Arguments) -> DistType:
-    order = arguments["order"]
-    assert isinstance(order, tuple)
-    return replace(x, dims=tuple(passed.dims[order.index(i)] for i in range(len(x.dims))))
-
-
-def _not_known(x: DistType, passed: DistType, arguments: Arguments) -> None:
-    return None
-
-
-@dataclass(frozen=True)
-class Hop:
-    """A row for a local step on one value that may change places with a step that changes a layout.
-
-    Attributes:
-        exact: whether the local step computes the same before a reduction and behind it, given the
-            operand type of the first of the two, the arguments of the local step, and whether it is
-            moved to the front.
-        moved_to: the layout that the local step needs for a given result, so that a permute can
-            come first; None: not known.
-    """
-
-    exact: Callable[[DistType, Arguments, bool], bool]
-    moved_to: Callable[[DistType, DistType, Arguments], DistType | None]
-
-
-HOPS: OperationTable[Hop] = OperationTable(
+HOPS: OperationTable[Callable[[DistType, Arguments, bool], bool]] = OperationTable(
     "HOPS",
     __name__,
     {
-        "cast": Hop(_cast, _elementwise),
-        "scale": Hop(_scale, _elementwise),
-        "transpose": Hop(_always, _transposed),
-        "split": Hop(_always, _not_known),
-        "merge": Hop(_always, _not_known),
-        "reshape": Hop(_always, _not_known),
-        "pad": Hop(_pad, _not_known),
+        "cast": _cast,
+        "scale": _scale,
+        "transpose": _always,
+        "split": _always,
+        "merge": _always,
+        "reshape": _always,
+        "pad": _pad,
     },
-    row="a Hop: which steps it may change places with",
+    row="a function: whether it may change places with a reduction",
 )
-"""The local steps on one value that change more than its layout, by name."""
+"""For the local steps on one value that change more than its layout, by name: whether one computes
+the same before a reduction and behind it, given the operand type of the first of the two, the
+arguments of the local step, and whether it is moved to the front."""

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from collir.cost.collectives.collective import Route
 from collir.cost.formulas.functions import Array
 from collir.layout.pipelines.rules import RULES, PipelineSize
 from collir.layout.pipelines.tasks import Part
@@ -176,7 +177,7 @@ class ConfigurationGroup:
         size = np.min([self.value(number, 1) for number in moves], axis=0)
         sent = PartCollective("send", (self.shape.pipeline,), frozenset(), frozenset(), 0, 0)
         last = self.shape.stages - 1
-        routes = {(0, 1), (last - 1, last)}
+        routes = {Route(0, 1), Route(last - 1, last)}
         return np.min([self.prices.of(sent, size, self.meshes, r) for r in routes], axis=0)
 
     def _memory(self) -> Array:
@@ -264,13 +265,12 @@ class ConfigurationGroup:
         size, route = self.value(sent.size, layers), self._route(sent)
         return self.prices.of(sent, size, self.meshes, route) + self.value(sent.copies, layers)
 
-    def _route(self, sent: PartCollective) -> tuple[int, int] | None:
+    def _route(self, sent: PartCollective) -> Route | None:
         """Return the stages that a send is from and to."""
         if sent.route is None:
             return None
         last = self.shape.stages - 1
-        source, target = (last if n == STAGES - 1 else n for n in sent.route)
-        return source, target
+        return Route(*(last if n == STAGES - 1 else n for n in sent.route))
 
 
 def _role(place: int, stages: int) -> int:

@@ -1,4 +1,3 @@
-# pyright: basic
 """The parts of configurations of one kind, which bound the time of tasks and of steps around them.
 
 Configurations are of one kind if their programs have the same steps: the same axes are larger than
@@ -23,6 +22,7 @@ import sympy
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 
+from collir.cost.collectives.collective import Route
 from collir.cost.formulas.compiled import compiled
 from collir.cost.formulas.constants import constants_of
 from collir.cost.formulas.functions import Array, Expr, expression, expression_of, symbol
@@ -75,7 +75,7 @@ class PartCollective:
     replicated: frozenset[str]
     size: int
     copies: int
-    route: tuple[int, int] | None = None
+    route: Route | None = None
 
 
 @dataclass(frozen=True)
@@ -431,7 +431,7 @@ def _sent(made: Ingredients, step: SimulatedStep) -> PartCollective:
         frozenset(map(mesh.label, collective.replicated)),
         made.number(expression(collective.size)),
         made.number(packing_seconds(collective)),
-        collective.route,
+        collective.sent_by if isinstance(collective.sent_by, Route) else None,
     )
 
 

@@ -11,7 +11,7 @@ from itertools import groupby
 
 import numpy as np
 
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import Collective, Route
 from collir.cost.formulas.functions import Array
 from collir.cost.model import CostModel, StepCost, step_estimate, step_phases
 from collir.cost.network.group import CostError
@@ -21,9 +21,6 @@ from collir.machine import Machine
 from collir.synthesis.sweeping.configuration import Configuration
 from collir.synthesis.sweeping.ingredients import PartCollective
 from collir.synthesis.sweeping.programs import on_machine
-
-Route = tuple[int, int] | None
-"""The stages that a send is from and to; None for other collectives."""
 
 
 class MeshPrices:
@@ -50,7 +47,9 @@ class MeshPrices:
             number = self.numbers[configuration.axes] = len(self.meshes) - 1
         return number
 
-    def of(self, sent: PartCollective, sizes: Array, meshes: Sequence[int], route: Route) -> Array:
+    def of(
+        self, sent: PartCollective, sizes: Array, meshes: Sequence[int], route: Route | None
+    ) -> Array:
         """Return the seconds of a collective for each size in bytes, on the mesh of each number."""
         known = self.known[sent.kind, sent.axes, sent.at_root, sent.replicated, route]
         names = frozenset(sent.axes) | sent.at_root | sent.replicated
@@ -83,7 +82,7 @@ def _place(mesh: Mesh, names: Iterable[str]) -> object:
     return tuple((part, math.prod(sub.size for sub in same)) for part, same in parts)
 
 
-def _price(sent: PartCollective, size: float, mesh: Mesh, route: Route) -> float:
+def _price(sent: PartCollective, size: float, mesh: Mesh, route: Route | None) -> float:
     """Return the seconds of a collective on a mesh; 0 if it is over one device."""
 
     def subs(names: Iterable[str]) -> tuple[str, ...]:
@@ -93,7 +92,7 @@ def _price(sent: PartCollective, size: float, mesh: Mesh, route: Route) -> float
         return 0.0
     at_root, replicated = frozenset(subs(sent.at_root)), frozenset(subs(sent.replicated))
     collective = Collective(
-        sent.kind, mesh, axes, size, at_root=at_root, replicated=replicated, route=route
+        sent.kind, mesh, axes, size, at_root=at_root, replicated=replicated, sent_by=route
     )
     model = CostModel()
     try:

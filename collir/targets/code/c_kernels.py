@@ -8,7 +8,7 @@ from functools import cached_property
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh
-from collir.layout.structure import REPEATED, Structure, map_structure
+from collir.layout.structure import REPEATED, Structure
 from collir.syntax.step_writer import step_text
 from collir.targets.code.c_mesh import HANDLE, CMesh
 from collir.targets.code.c_nest import Array, CLoop, is_one
@@ -74,8 +74,8 @@ class BlockComputation:
     @cached_property
     def structure(self) -> Structure:
         """The index structure."""
-        structure = self.op.structure  # an add that repeats operands is a map, too
-        return structure or map_structure(self.op.mnemonic, self.operands)
+        assert self.op.indices is not None
+        return self.op.indices
 
     @property
     def function(self) -> str:

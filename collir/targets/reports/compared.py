@@ -1,4 +1,3 @@
-# pyright: basic
 """Texts of comparisons of functions that are strategies of each other."""
 
 from collections.abc import Iterator, Mapping, Sequence

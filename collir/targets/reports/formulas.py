@@ -1,4 +1,3 @@
-# pyright: basic
 """Texts of formulas of costs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,3 @@
-# pyright: basic
 """Plots as SVG, by matplotlib."""
 
 import math
@@ -7,22 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from itertools import cycle
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from numpy.typing import NDArray
 
 from collir.targets.reports.bars import Bar
 from collir.targets.reports.text import bytes_unit, seconds_unit
 
-_STYLE: Any = {"svg.hashsalt": "collir", "svg.fonttype": "none", "text.parse_math": False}
+_STYLE = {"svg.hashsalt": "collir", "svg.fonttype": "none", "text.parse_math": False}
 """Settings that give the same text for the same plot, and take a $ in a name as it is."""
 
+
+Colour = tuple[float, float, float]
+Point = tuple[float, float]
+Line = tuple[Point, Point]
 
 _EDGES = {True: "black", False: "white"}
 """The colour of a bar's edge, by whether it is marked."""
@@ -79,7 +83,7 @@ def timelines(charts: Sequence[TimeChart]) -> str:
     return _numbered(text.getvalue())
 
 
-def _legend(colours: Mapping[str, Any]) -> list[Patch]:
+def _legend(colours: Mapping[str, Colour]) -> list[Patch]:
     """Return the signs of a legend: of the kinds of steps, and of the edges of bars."""
     handles = [Patch(color=colour, label=kind) for kind, colour in colours.items()]
     return handles + [
@@ -93,14 +97,13 @@ def _heights(chart: TimeChart) -> list[float]:
     return [0.5 + 0.5 * len(chart.lanes), *([1.2] if chart.shares else []), 1.0]
 
 
-def _colours() -> list[Any]:
+def _colours() -> list[Colour]:
     """Return 40 colours of bars, strong ones first."""
-    maps: Any = mpl.colormaps
-    pairs, more = (maps[name].colors for name in ("tab20", "tab20b"))
+    pairs, more = (mpl.colormaps[name].colors for name in ("tab20", "tab20b"))
     return [*pairs[::2], *pairs[1::2], *more]
 
 
-def _draw(chart: TimeChart, rows: Sequence[Any], colours: Mapping[str, Any]) -> None:
+def _draw(chart: TimeChart, rows: Sequence[Axes], colours: Mapping[str, Colour]) -> None:
     """Draw a chart in its rows."""
     bars, *between, memory = rows
     second, time_unit = seconds_unit(chart.end)
@@ -131,7 +134,7 @@ def _numbered(svg: str) -> str:
     return svg
 
 
-def _bars(axes: Any, chart: TimeChart, colours: Mapping[str, Any], unit: float) -> None:
+def _bars(axes: Axes, chart: TimeChart, colours: Mapping[str, Colour], unit: float) -> None:
     places = [chart.lanes.index(bar.lane) for bar in chart.bars]
     starts = [bar.start / unit for bar in chart.bars]
     widths = [(bar.end - bar.start) / unit for bar in chart.bars]
@@ -195,8 +198,8 @@ def regions(
     labels: tuple[str, str],
     points: tuple[Sequence[float], Sequence[float]],
     names: Sequence[str],
-    best: Any,
-    gains: Any,
+    best: NDArray[np.int64],
+    gains: NDArray[np.float64],
     equations: Mapping[tuple[int, int], str],
 ) -> str:
     """Return the regions of a plane in which each of some named functions is the best as SVG, on
@@ -243,9 +246,9 @@ def regions(
     return _numbered(text.getvalue())
 
 
-def _name_line(axes: Any, line: Sequence[Any], text: str, middle: float) -> None:
+def _name_line(axes: Axes, lines: Sequence[Line], text: str, middle: float) -> None:
     """Write a text beside the middle of a line, towards the middle of the plot."""
-    (x, y), _ = sorted(line)[len(line) // 2]
+    (x, y), _ = sorted(lines)[len(lines) // 2]
     side = 1 if x < middle else -1
     axes.annotate(
         text,
@@ -258,27 +261,31 @@ def _name_line(axes: Any, line: Sequence[Any], text: str, middle: float) -> None
     )
 
 
-def _edges(values: Sequence[float]) -> Any:
+def _edges(values: Sequence[float]) -> list[float]:
     """Return the edges of cells around values on a logarithmic scale."""
     logs = np.log2(values)
     steps = np.diff(logs) if len(logs) > 1 else np.ones(1)
     inner = logs[:-1] + np.diff(logs) / 2
-    return 2.0 ** np.concatenate([[logs[0] - steps[0] / 2], inner, [logs[-1] + steps[-1] / 2]])
+    edges = np.concatenate([[logs[0] - steps[0] / 2], inner, [logs[-1] + steps[-1] / 2]])
+    return (2.0**edges).tolist()
 
 
-def _borders(best: Any, xs: Any, ys: Any) -> dict[tuple[int, int], list[Any]]:
+def _borders(
+    best: NDArray[np.int64], xs: Sequence[float], ys: Sequence[float]
+) -> dict[tuple[int, int], list[Line]]:
     """Return the lines between cells of different numbers, from edge to edge, by these numbers."""
-    found: dict[tuple[int, int], list[Any]] = {}
+    numbers: list[list[int]] = best.tolist()
+    found: dict[tuple[int, int], list[Line]] = {}
 
-    def add(one: int, other: int, line: Any) -> None:
+    def add(one: int, other: int, line: Line) -> None:
         found.setdefault((min(one, other), max(one, other)), []).append(line)
 
-    for row, column in np.argwhere(best[:, 1:] != best[:, :-1]):
-        line = [(xs[column + 1], ys[row]), (xs[column + 1], ys[row + 1])]
-        add(best[row, column], best[row, column + 1], line)
-    for row, column in np.argwhere(best[1:] != best[:-1]):
-        line = [(xs[column], ys[row + 1]), (xs[column + 1], ys[row + 1])]
-        add(best[row, column], best[row + 1, column], line)
+    for row, column in np.argwhere(best[:, 1:] != best[:, :-1]).tolist():
+        line = (xs[column + 1], ys[row]), (xs[column + 1], ys[row + 1])
+        add(numbers[row][column], numbers[row][column + 1], line)
+    for row, column in np.argwhere(best[1:] != best[:-1]).tolist():
+        line = (xs[column], ys[row + 1]), (xs[column + 1], ys[row + 1])
+        add(numbers[row][column], numbers[row + 1][column], line)
     return found
 
 

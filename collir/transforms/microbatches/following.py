@@ -8,7 +8,7 @@ are computed once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
@@ -16,23 +16,11 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import dist_type
-from collir.layout.coll import (
-    BARRIER,
-    CAST,
-    CONCAT,
-    MERGE,
-    PAD,
-    RESHAPE,
-    SPLIT,
-    TRANSPOSE,
-)
+from collir.layout.coll import CAST, PAD
 from collir.layout.dtypes import Reduction
-from collir.layout.nn import CONSTANT, DIV
-from collir.layout.structure import REPEATED, Linear, Structure, map_structure
+from collir.layout.nn import CONSTANT
+from collir.layout.structure import REPEATED, Linear, Structure
 from collir.transforms.microbatches.rows import BatchSize, Over, Rows, State
-
-_MOVES = frozenset({TRANSPOSE, RESHAPE, SPLIT, MERGE, PAD, CONCAT, BARRIER})
-"""The steps without a structure that move elements."""
 
 
 class NotSeparableError(Exception):
@@ -266,14 +254,11 @@ class Following:
         states = [self.states.get(x) for x in op.operands]
         if any(isinstance(state, Over) for state in states):
             return self._of_reduced(op, states)
-        structure = op.structure
-        if structure is None and op.kind.elementwise:
-            structure = map_structure(op.mnemonic, [dist_type(x) for x in op.operands])
-        if structure is None and op.kind is not CONCAT:
-            [state] = (state for state in states if isinstance(state, Rows))
-            return self._moved(op, state)
-        if structure is None:
-            return self._joined(op, states)
+        rows = [state for state in states if isinstance(state, Rows)]
+        if op.kind.packs and rows[0].dim == op.integer("dim"):
+            return self._joined(op, rows)
+        if (structure := op.indices) is None:
+            raise self._fail(op, f"{op.mnemonic} may join rows of the batch")
         return self._through(op, states, structure)
 
     def _through(self, op: DistOp, states: Sequence[State], structure: Structure) -> State:
@@ -291,6 +276,8 @@ class Following:
         index, rows = found
         if index == REPEATED:
             raise self._fail(op, f"{name} repeats the batch")
+        if index in structure.regrouped:
+            return self._regrouped(op, rows.at(structure.operands[0].index(index)))
         if index in structure.blocked:
             raise self._fail(op, f"{name} needs the whole batch")
         if index in structure.selected:
@@ -307,40 +294,21 @@ class Following:
             return Over.SUM
         raise self._fail(op, f"{name} reduces over the batch, and is neither sum nor mean")
 
-    def _moved(self, op: DistOp, rows: Rows) -> State:
-        """Return the rows after a step that changes the layout, the shape, or other dimensions."""
-        if op.kind is TRANSPOSE:
-            return rows.at(op.sizes("order").index(rows.dim))
-        if op.kind in (RESHAPE, SPLIT, MERGE):
-            before, after = dist_type(op.operands[0]), dist_type(op.result)
-            if (new := self.size.reshaped(before, after, rows)) is not None:
-                return new
+    def _regrouped(self, op: DistOp, rows: Rows) -> Rows:
+        """Return the rows behind a step that splits or merges their dimension."""
+        new = self.size.reshaped(dist_type(op.input), dist_type(op.result), rows)
+        if new is None:
             text = f"{op.mnemonic} divides the batch, or joins it with what is no formula of it"
             raise self._fail(op, text)
-        if op.kind is PAD and op.integer("dim") == rows.dim:
-            raise self._fail(op, "pad adds rows to the batch")
-        if op.kind in (PAD, BARRIER) or op.kind.layout_only:
-            return rows
-        raise self._fail(op, f"{op.mnemonic} may join rows of the batch")
+        return new
 
-    def _joined(self, op: DistOp, states: Sequence[State]) -> State:
-        """Return the rows of a concatenation."""
-        dim = op.integer("dim")
-        rows = [state for state in states if isinstance(state, Rows)]
+    def _joined(self, op: DistOp, rows: Sequence[Rows]) -> Rows:
+        """Return the rows of a concatenation of rows."""
         first = rows[0]
-        if first.dim != dim:
-            if any(other != first for other in rows):
-                raise self._fail(op, "concat takes rows of the batch in two orders")
-            for number, state in enumerate(states):
-                if state is None:
-                    self._bring(OperandUse(op, number), first)
-            return first
-        if len(rows) < len(states) or any(r != Rows(dim, r.outer, first.inner) for r in rows):
+        alike = all(replace(row, outer=first.outer) == first for row in rows)
+        if len(rows) < len(op.operands) or not alike:
             raise self._fail(op, "concat puts other rows behind those of the batch")
-        outer = first.outer
-        for other in rows[1:]:
-            outer += other.outer
-        return Rows(dim, outer, first.inner)
+        return replace(first, outer=sum((row.outer for row in rows[1:]), start=first.outer))
 
     def _of_reduced(self, op: DistOp, states: Sequence[State]) -> State:
         """Return the state of the result of a step on values reduced over the batch.
@@ -371,14 +339,9 @@ class Following:
 
 def _linearity(op: DistOp) -> Linear:
     """Return the operands in which a step is linear."""
-    if op.kind is DIV:
-        return Linear.FIRST
-    if op.structure is not None:
-        return op.structure.linear
     if op.kind is CAST:
         return Linear.ALL if dist_type(op.result).dtype.is_float else Linear.NOT
-    linear = op.kind.elementwise or op.kind.layout_only or op.kind in _MOVES
-    return Linear.ALL if linear else Linear.NOT
+    return op.indices.linear if op.indices else Linear.NOT
 
 
 def _is_zero(value: SSAValue) -> bool:

@@ -56,7 +56,7 @@ from collir.transforms.stages.stacks import (
     is_splat,
     leading,
     remade,
-    structure_of,
+    rows_reduced_by,
     takes_rows_apart,
 )
 
@@ -278,17 +278,17 @@ class Around:
 
     def _reduced(self, op: DistOp) -> SSAValue:
         """Add a step that reduces stacks to a value that every place has."""
-        structure = structure_of(op)
-        if structure is None or structure.reduction not in COMBINED:
+        reduction = rows_reduced_by(op, self.stacks)
+        if reduction is None or reduction not in COMBINED:
             raise self._needs_all(op)
         rows = [self._row(op, row) for row in range(len(self.rows))]
         if not dist_type(rows[0]).partial.issuperset(self.axis.subs):
             raise self._needs_all(op)
-        linear = structure.reduction in (Reduction.SUM, Reduction.AVG)
+        linear = reduction in (Reduction.SUM, Reduction.AVG)
         if not linear:
             rows = [self._step(ALL_REDUCE, row, axes=self.axis.subs) for row in rows]
-        whole = reduce(partial(self._combined, structure.reduction), rows)
-        if len(rows) > 1 and structure.reduction is Reduction.AVG:
+        whole = reduce(partial(self._combined, reduction), rows)
+        if len(rows) > 1 and reduction is Reduction.AVG:
             if len(set(self.rows)) > 1:
                 raise self._needs_all(op)
             whole = self._step(SCALE, whole, factor=1 / len(rows))

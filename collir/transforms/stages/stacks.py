@@ -16,10 +16,10 @@ from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Dim, DistType, Mesh
-from collir.layout.coll import CONCAT, MASK, MERGE, PAD, REDISTRIBUTE, RESHAPE, SPLIT, TRANSPOSE
+from collir.layout.coll import MASK, RESHAPE
 from collir.layout.dtypes import Reduction
 from collir.layout.steps import ArgumentKind
-from collir.layout.structure import REPEATED, Structure, map_structure
+from collir.layout.structure import REPEATED
 
 COMBINED = {
     Reduction.SUM: "add",
@@ -121,7 +121,7 @@ def takes_rows_apart(op: Operation, stacks: set[SSAValue]) -> bool:
 def rows_reduced_by(op: Operation, stacks: set[SSAValue]) -> Reduction | None:
     """Return how a step reduces the rows of its stacks, so that the results of chunks can be
     combined; None if the result is a stack or they cannot be."""
-    structure = structure_of(op) if isinstance(op, DistOp) else None
+    structure = op.indices if isinstance(op, DistOp) else None
     if structure is None or op.results[0] in stacks:
         return None
     pairs = zip(op.operands, structure.operands, strict=True)
@@ -130,48 +130,30 @@ def rows_reduced_by(op: Operation, stacks: set[SSAValue]) -> Reduction | None:
     return structure.reduction if reduced and leads.isdisjoint(structure.selected) else None
 
 
-def structure_of(op: DistOp) -> Structure | None:
-    """Return the index structure of a step; None if it has none, and is no map either."""
-    if op.structure is not None:
-        return op.structure
-    if op.kind.elementwise:
-        return map_structure(op.mnemonic, [dist_type(x) for x in op.operands])
-    return None
-
-
 def _ties(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
     """Yield the values of a step whose leading dimensions run over one index, or none of them."""
     if not isinstance(op, DistOp) or not op.operands:
         return
-    structure = structure_of(op)
-    if structure is not None:
-        indices = [*structure.operands, structure.result]
-        values = list(zip((*op.operands, op.result), indices, strict=True))
-        for lead in dict.fromkeys(over[0] for over in indices if over):
-            inside = any(lead in over[1:] for over in indices)
-            made = all(lead not in over for over in structure.operands)
-            if lead == REPEATED or inside or lead in structure.blocked | structure.selected:
-                continue
-            if not (made and op.mnemonic != "broadcast_to"):  # such as a seed, by its position
-                yield tuple(value for value, over in values if over[:1] == (lead,))
-    elif _keeps_rows(op):
-        yield *op.operands, op.result
+    structure = op.indices
+    if structure is None or not _keeps_rows(op):
+        return
+    indices = [*structure.operands, structure.result]
+    values = list(zip((*op.operands, op.result), indices, strict=True))
+    whole = structure.blocked | structure.selected | structure.regrouped | {REPEATED}
+    for lead in dict.fromkeys(over[0] for over in indices if over):
+        inside = any(lead in over[1:] for over in indices)
+        made = all(lead not in over for over in structure.operands)
+        # What is made depends on its position, as a seed, but for what is the same everywhere.
+        if not (inside or lead in whole or (made and op.mnemonic != "broadcast_to")):
+            yield tuple(value for value, over in values if over[:1] == (lead,))
 
 
 def _keeps_rows(op: DistOp) -> bool:
     """Return whether a step without a structure moves elements only inside of rows."""
-    shapes = [dist_type(x).shape for x in (*op.operands, op.result)]
-    if not all(shapes) or len({shape[0] for shape in shapes}) > 1:
-        return False
-    if op.kind in (RESHAPE, REDISTRIBUTE):
+    if not op.kind.layout_only or op.kind.placeholder or op.kind.elementwise:
         return True
-    if op.kind is TRANSPOSE:
-        return op.sizes("order")[0] == 0
-    if op.kind in (PAD, CONCAT, SPLIT, MERGE):
-        return op.integer("dim") != 0
     dims = [p.name for p in op.kind.parameters if p.kind is ArgumentKind.INTEGER]
-    layouts = op.kind.before is not None and shapes[0] == shapes[-1]
-    return layouts and all(op.arguments.get(name) != 0 for name in dims)
+    return op.kind.before is not None and all(op.arguments.get(name) != 0 for name in dims)
 
 
 def is_splat(op: Operation | Block) -> bool:

@@ -1,4 +1,3 @@
-# pyright: basic
 """Tests of inequalities and of crossovers against numbers."""
 
 import re

@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingTypeStubs=false
 """The largest of some sums, of which some are left out as they are never larger."""
 
 import random

@@ -1,12 +1,11 @@
-# pyright: basic, reportMissingImports=false, reportPrivateImportUsage=false
 """The operations of products in an imported function of JAX, beside those that XLA counts."""
 
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
-import jax
 from support.importing.jax_gradients import HEAD, on
 from support.importing.products import products
 
@@ -16,6 +15,8 @@ from collir.importing.models.jax_functions import JaxArguments, traced_function
 from collir.importing.models.repeats import repeated
 from collir.importing.models.sizes import with_sizes
 from collir.ir.functions import functions_of
+
+jax: Any = import_module("jax")
 
 _PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 
@@ -39,7 +40,8 @@ def _of_jaxpr(jaxpr: Any) -> float:
         if eqn.primitive.name == "shard_map":
             times = math.prod(dict(params["mesh"].shape).values())
         for inner in params.values():
-            for one in inner if isinstance(inner, tuple) else [inner]:
+            jaxprs = cast("Sequence[Any]", inner) if isinstance(inner, tuple) else [inner]
+            for one in jaxprs:
                 own = getattr(one, "jaxpr", one)
                 total += times * _of_jaxpr(own) if hasattr(own, "eqns") else 0.0
     return total
@@ -52,7 +54,7 @@ def _alone(primitive: Any, shapes: Any, params: Any) -> float:
     def one(*operands: Any) -> Any:
         return primitive.bind(*operands, **dict(params))
 
-    analysis: Any = jax.jit(one).lower(*given).cost_analysis()
+    analysis = jax.jit(one).lower(*given).cost_analysis()
     return float(analysis["flops"])
 
 

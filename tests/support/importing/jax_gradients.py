@@ -1,12 +1,11 @@
-# pyright: basic, reportMissingImports=false, reportPrivateImportUsage=false
 """The loss and the gradients of a function of JAX, by JAX and by its imported program, in f64."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-import jax
 import numpy as np
 
 import collir
@@ -24,6 +23,8 @@ from collir.importing.stablehlo.text import read
 from collir.ir.functions import functions_of
 from collir.semantics.reference.buffers import assemble, distribute
 from collir.semantics.reference.executor import execute
+
+jax: Any = import_module("jax")
 
 HEAD = """
 machine @one { level device[1] { port = 1 GB/s, latency = 1 us } }
@@ -98,7 +99,8 @@ def _compared(
         leaf.path: np.asarray(_number(x)) for leaf, x in zip(given.leaves, arrays, strict=True)
     }
     values |= dict(graph.constants)
-    exact = [np.asarray(x) for x in jax.tree.leaves(function(*args))]
+    called = given.calling(function)
+    exact = [np.asarray(x) for x in jax.tree.leaves(jax.jit(called)(*arrays))]
     made = _run(program, values, first + _sized(program, program.text("m")), program.name)
     results = tuple(_error(x, y) for x, y in zip(made, exact, strict=True))
     weights = [x for x in program.arguments if x.kind == "weight"]
@@ -108,12 +110,10 @@ def _compared(
     _, *found = _run(program, values, text, "gradients")
 
     def loss(leaves: Mapping[str, Any]) -> Any:
-        return given.calling(function)(*[leaves.get(x.path, values[x.path]) for x in given.leaves])[
-            0
-        ]
+        return called(*[leaves.get(x.path, values[x.path]) for x in given.leaves])[0]
 
     own = {name: jax.numpy.asarray(values[name]) for x in weights for name in x.of}
-    gradients = jax.grad(loss)(own)
+    gradients = jax.jit(jax.grad(loss))(own)
     largest = max(float(abs(g).max()) for g in gradients.values() if g.size)
     errors: dict[str, float] = {}
     for x, result in zip(weights, found, strict=True):

@@ -1,15 +1,16 @@
-# pyright: basic, reportMissingImports=false
 """Functions of JAX with ``shard_map``, as people write them, on 2 x 4 devices."""
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
+
+jax: Any = import_module("jax")
+jnp: Any = import_module("jax.numpy")
 
 Model = tuple[Callable[..., Any], list[Any]]
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from support.programs.two_axes import program
 
 from collir.cost.programs.simulation import Simulation
 from collir.importing.traces.expected import expected_steps
@@ -15,27 +16,7 @@ from collir.importing.traces.trace import (
     TracedProduct,
 )
 
-STEP = """
-machine @box {
-  device { compute f32 = 10 TFLOP/s; memory = 40 GB @ 1 TB/s }
-  level node[2] { port = 25 GB/s, latency = 10 us }
-  level gpu[2]  { port = 300 GB/s, latency = 3 us }
-}
-mesh @m on @box { data = node:2, model = gpu:2 }
-func @step(%x: f32[512@data, 1024], %v: f32[1024, 4096@model], %w: f32[4096@model, 1024])
-    -> f32[] on @m {
-  %y = repeat 3 carry(%h = %x) with(%v = %v, %w = %w) {
-    %a = einsum "b h, h f -> b f" %h, %v
-    %p = einsum "b f, f h -> b h" %a, %w
-    %r = all_reduce %p over model
-    yield %r
-  }
-  %s = sum %y dims [0, 1]
-  %l = all_reduce %s over data
-  return %l
-}
-"""
-"""A program whose devices send over two axes, in a loop and behind it."""
+STEP = program(2, "step")
 
 Change = Callable[[int, int, TracedCollective], TracedCollective | None]
 """What becomes of a collective of a rank in a step of training; None: it does not run."""

@@ -85,7 +85,7 @@ class Case:
 SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0, 3e4, -3e4, 1e-5]
 
 
-def _draw(numbers: Any, dtype: str, shape: list[int], values: str, special: bool) -> Any:
+def sample(numbers: Any, dtype: str, shape: list[int], values: str, special: bool) -> Any:
     """Return a random array of an element type."""
     if dtype == "bool":
         return numbers.integers(0, 2, shape).astype(bool)
@@ -212,10 +212,10 @@ def _truth(form: Form, wholes: list[Any], case: Case, with_jax: bool) -> Any:
 
 
 def _close(a: Any, b: Any) -> bool:
-    return np.allclose(a, b, 1e-9, 1e-9 * (1 + _top(a)), equal_nan=True)
+    return np.allclose(a, b, 1e-9, 1e-9 * (1 + top(a)), equal_nan=True)
 
 
-def _top(x: Any) -> float:
+def top(x: Any) -> float:
     x = np.asarray(x, np.float64)
     return float(abs(x[np.isfinite(x)]).max(initial=0.0))
 
@@ -248,7 +248,7 @@ def case_of(
             size = _selected(form, operands, result)
             draw = partial(_positions, numbers, size, layout)
         else:
-            draw = partial(_draw, numbers, layout.dtype, layout.shape, form.values, not plain)
+            draw = partial(sample, numbers, layout.dtype, layout.shape, form.values, not plain)
         whole, parts, large = distributed(mesh, layout, draw)
         wholes.append(whole)
         buffers.append(parts)
@@ -267,7 +267,7 @@ def case_of(
     case = Case(label, f"{text}\n  return %w\n}}\n", mesh, buffers, [])
     truth = _truth(form, wholes, case, with_jax)
     steps = 8.0 if result.partial or name == "max_pool_transpose" else 1.0
-    case.results = [Result(whole, truth, max(scale, _top(truth)), steps)]
+    case.results = [Result(whole, truth, max(scale, top(truth)), steps)]
     cases = [case]
     of_floats = [n for n, x in enumerate(operands) if x.dtype in FLOATS and not x.partial]
     if form.gradient and of_floats and result.dtype in FLOATS and plain:
@@ -316,7 +316,7 @@ def _gradient(
     """Return the gradients of a random linear functional of a step, as a function."""
     operands, result, whole = types
     mesh, label, dtype = case.mesh, case.name, result.dtype
-    draw = partial(_draw, numbers, dtype, whole.shape, "any", False)
+    draw = partial(sample, numbers, dtype, whole.shape, "any", False)
     c, parts, _ = distributed(mesh, whole, draw)
     cut = [axis for axes in whole.shards for axis in axes]
     number = Layout(dtype, [], [], place=whole.place)
@@ -340,10 +340,10 @@ def _gradient(
     out = Case(f"{label}_g", loss + text, mesh, [*case.arguments, parts], [])
     truth = case.results[0]
     value = np.sum(np.asarray(truth.truth) * c)
-    scale = max(1.0, truth.scale) * max(1.0, _top(c))
+    scale = max(1.0, truth.scale) * max(1.0, top(c))
     out.results = [Result(number, value, scale * max(1, np.size(c)), 64.0)]
     out.results += [
-        Result(operands[n], g, max(_top(g), scale), 64.0) for n, g in zip(wrt, truths, strict=True)
+        Result(operands[n], g, max(top(g), scale), 64.0) for n, g in zip(wrt, truths, strict=True)
     ]
     out.notes = [f"{out.name}: {note}" for note in notes]
     return out

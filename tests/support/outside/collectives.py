@@ -1,4 +1,3 @@
-# pyright: basic
 """Random collectives and local changes of state: what the whole is behind them, by its layout."""
 
 import math
@@ -7,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from support.outside.cases import Case, Result, _draw, _top
+from support.outside.cases import Case, Result, sample, top
 from support.outside.forms import FLOATS
 from support.outside.layouts import Layout, Mesh, distributed
 
@@ -75,10 +74,10 @@ def collective(rng: random.Random, mesh: Mesh, name: str, label: str) -> list[Ca
         source.dtype = dtype = "i32"
     numbers = np.random.default_rng(rng.getrandbits(64))
     values = "small" if source.reduction == "prod" and dtype not in FLOATS else "any"
-    draw = partial(_draw, numbers, dtype, source.shape, values, False)
+    draw = partial(sample, numbers, dtype, source.shape, values, False)
     whole, buffers, large = distributed(mesh, source, draw)
     if source.reduction == "avg":
-        large = max(large, _top(whole) * size)
+        large = max(large, top(whole) * size)
     target = Layout(dtype, list(source.shape), list(source.shards), place=dict(source.place))
     text, truth = _step(rng, mesh, name, over, dim, (at, to), target, whole)
     typed = f"func @{label}(%x: {source.text()}) -> {target.text()} on @{mesh.name} {{"
@@ -88,9 +87,9 @@ def collective(rng: random.Random, mesh: Mesh, name: str, label: str) -> list[Ca
         text = f"{text}\n  %p = {'mean' if source.reduction == 'avg' else 'sum'} %t dims [{dim}]\n"
         text += f"  %r = all_reduce %p over {', '.join(over)}"
     case = Case(label, f"{typed}\n  {text}\n  return %r\n}}\n", mesh, [buffers], [])
-    scale = max(large, _top(truth), 1.0)
+    scale = max(large, top(truth), 1.0)
     if source.reduction == "prod":
-        scale = max(1.0, _top(truth))
+        scale = max(1.0, top(truth))
     steps = 8.0 if source.partial else 1.0
     case.results = [Result(target, truth, scale, steps)]
     return [case]
@@ -152,7 +151,8 @@ def _step(
             target.shards, target.place = [(), ()], {}
             _others(rng, mesh, target, rng.sample(list(mesh.axes), len(mesh.axes)), False)
             return f"%r = redistribute %x to {target.text()}", whole
-    return _blocks(rng, mesh, name, over, dim, at, target, whole)
+        case _:
+            return _blocks(rng, mesh, name, over, dim, at, target, whole)
 
 
 def _blocks(

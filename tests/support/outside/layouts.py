@@ -1,14 +1,15 @@
-# pyright: basic
 """Meshes, layouts and the buffers of devices, by the language reference alone."""
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 DTYPES: dict[str, Any] = {
     "f64": np.float64,
@@ -110,7 +111,7 @@ def block(mesh: Mesh, layout: Layout, at: dict[str, int]) -> tuple[slice, ...]:
     return tuple(slices)
 
 
-REDUCE: dict[str, Any] = {
+REDUCE: dict[str, Callable[[NDArray[Any]], Any]] = {
     "sum": lambda xs: np.sum(xs, axis=0, dtype=xs.dtype),
     "avg": lambda xs: np.mean(xs, axis=0),
     "prod": lambda xs: np.prod(xs, axis=0, dtype=xs.dtype),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from support.outside.cases import Case, Result, _draw
+from support.outside.cases import Case, Result, sample
 from support.outside.layouts import Layout, Mesh, distributed
 
 MAPS = {
@@ -208,7 +208,7 @@ def program(rng: random.Random, mesh: Mesh, label: str, steps: int = 8) -> Case:
     stacked = replace(types[2], shape=[count, size, size], shards=[(), *types[2].shards])
     known = [*types[:2], stacked]
     drawn = [
-        distributed(mesh, x, partial(_draw, numbers, "f64", x.shape, "any", False)) for x in known
+        distributed(mesh, x, partial(sample, numbers, "f64", x.shape, "any", False)) for x in known
     ]
     leaves = [torch.from_numpy(whole.copy()).requires_grad_() for whole, _, _ in drawn]
     first = [
@@ -285,7 +285,7 @@ def _finished(
     """Return the program with its loss and its gradients, as a case."""
     label, known, leaves, drawn, helpers = parts
     mesh = body.mesh
-    draw = partial(_draw, numbers, "f64", last.layout.shape, "any", False)
+    draw = partial(sample, numbers, "f64", last.layout.shape, "any", False)
     c, held, _ = distributed(mesh, last.layout, draw)
     cut = [axis for axes in last.layout.shards for axis in axes]
     lines = [*body.lines, f"%p = mul {last.name}, %weights", "%t = sum %p dims [0, 1]"]

@@ -1,4 +1,3 @@
-# pyright: basic
 """Runs cases of the outside truth with collir, and says where results differ.
 
 PYTHONPATH=tests python tests/support/outside/run.py --cases 500 [--only conv]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from support.programs.collectives import ordered_lists
 from support.synthesis.plain_strategies import LOCAL, dijkstra
 
-from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.collective import Collective, LayoutChange
 from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
@@ -119,12 +119,12 @@ class Ordered:
             return 0.0
         size = float(before if move.kind == "all_to_all" else max(before, after))
         root = x.placed - frozenset(move.axes)
-        layouts = (x, y) if move.kind == "permute" else None
+        layouts = LayoutChange(x, y) if move.kind == "permute" else None
         uneven = uneven_sizes(mesh, x, y, None if layouts else move.axes)
         size = uneven.size if uneven else size
         try:
             return step_cost(
-                Collective(move.kind, mesh, move.axes, size, root, moves=layouts, uneven=uneven),
+                Collective(move.kind, mesh, move.axes, size, root, sent_by=layouts, uneven=uneven),
                 self.model,
             ).time
         except CostError:

@@ -1,4 +1,3 @@
-# pyright: basic
 """Command lines with hostile input: files and options mutated, and passes in any order.
 
 ``PYTHONPATH=tests python tests/support/tools/hostile.py [COUNT] [SEED] [KIND] [FOLDER]`` runs a

@@ -1,4 +1,3 @@
-# pyright: basic
 """Mutations of texts: tokens, numbers, names, lines, declarations and bytes."""
 
 import random

@@ -1,4 +1,3 @@
-# pyright: basic
 """Passes, targets and values of options, right and wrong."""
 
 import argparse

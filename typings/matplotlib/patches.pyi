@@ -1,0 +1,4 @@
+from matplotlib.artist import Artist
+
+class Patch(Artist):
+    def __init__(self, **settings: object) -> None: ...
