@@ -69,7 +69,7 @@ def parse_optional_formula(parser: AttrParser) -> int | None:
 
 
 def parse_formula(parser: AttrParser, operand: Callable[[], Formula]) -> Formula:
-    """Return the formula that is next, of operands that a function parses."""
+    """Return the next formula, with operands parsed by a function."""
 
     def accept(token: str) -> bool:
         assert token in _PUNCTUATION
@@ -186,8 +186,8 @@ class PlaceAttr(Data[Place]):
 class SizesAttr(Data[tuple[int, ...]]):
     """A list of integers, such as a shape or a permutation.
 
-    Lists are equal if their formulas are too, so that steps that are equal for some values of the
-    parameters only are not merged.
+    Lists are equal only if their formulas are, so that steps that are equal only for some values of
+    parameters are not merged.
     """
 
     name = "coll.sizes"

@@ -2,9 +2,9 @@
 
 A ``Size`` is an ``int`` in every respect: it is equal to, hashed as, printed as and compared as its
 value, which is that of its formula at the defaults of the parameters. Sums, differences and
-products with integers keep the formula, and so do quotients that divide. All else gives plain
-integers. As sizes of equal values are equal, what is remembered by value may have the formula of
-another function: it is remembered without (``without_formulas`` of types).
+products with integers keep the formula, and so do quotients that divide. Other operations give
+plain integers. As sizes of equal values are equal, a cache by value could return the formula of
+another function; so caches drop formulas (``without_formulas`` of types).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -105,11 +105,11 @@ class OpenSize(Size):
 
 
 class ShardedSize(OpenSize):
-    """An open size of a program whose axes have no sizes yet either.
+    """An open size of a program whose axes have open sizes too.
 
-    The block of a dimension of a device is the size divided by those of axes, which are parameters
-    named as ``@data``. Sizes that depend on axes alone are equal if their values are: programs with
-    such sizes are written for these axes.
+    A block of a dimension is the size divided by the sizes of axes, which are parameters named as
+    ``@data``. Sizes that depend only on axes are equal if their values are, as programs with such
+    sizes are written for these axes.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -120,7 +120,7 @@ class ShardedSize(OpenSize):
         return formula_of(other) == self.formula
 
     def __hash__(self) -> int:
-        """Return a hash that floats of the same value have not: Python says that they are equal."""
+        """Hash by the value if axes alone decide it, else by the formula, unlike an equal float."""
         return int.__hash__(self) if self._is_fixed else hash(self.formula)
 
     @cached_property
@@ -157,9 +157,9 @@ def sum_of(numbers: Sequence[float]) -> float:
 
 
 def quotient(a: int, b: int) -> int:
-    """Return a quotient rounded up, as amounts of work are.
+    """Return a quotient rounded up, as for amounts of work.
 
-    That of an open size has the exact formula, which is an integer for some values only.
+    The quotient of an open size has the exact formula, which is an integer only for some values.
     """
     value = -(-int(a) // int(b))
     kinds = [type(x) for x in (a, b) if isinstance(x, OpenSize)]
