@@ -21,7 +21,7 @@ class Waits(StrEnum):
     ROUND = "round"
     """All messages of the round before."""
     DATA = "data"
-    """The message that brings what it passes on: rounds overlap, as chunks of a block flow."""
+    """The message that brings the blocks to pass on: rounds overlap, as chunks of a block flow."""
     NOTHING = "nothing"
     """Its sender alone: a rank sends one message after the other."""
 
@@ -42,7 +42,7 @@ class Cyclic(Sequence[int]):
 
 
 Blocks = Callable[[int, int, int], Sequence[int]]
-"""A function of a turn, a rank and the peer to which it sends then that returns blocks."""
+"""A function from a turn, a rank and the peer that it sends to then, to blocks."""
 
 
 @dataclass(frozen=True)

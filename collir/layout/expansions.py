@@ -13,7 +13,7 @@ from collir.layout.gradients import Forward, Term
 from collir.layout.types import DistType
 
 Expansion = Callable[[Forward], Term]
-"""A function of what is known at a step to its result."""
+"""A function from a step with its operands to its result."""
 
 
 def _wide(f: Forward, operand: int = 0) -> Term:

@@ -143,8 +143,8 @@ PLACED = {
     "grouped_matmul_transpose": RESULT,
     "one_hot": RESULT,
 }
-"""The computations that depend on where a block lies in the whole: that of which operand, or of
-the result."""
+"""The computations that depend on the place of a block in the whole, with the operand, or the
+result, that the block belongs to."""
 
 
 def lowered(s: BufferedStep) -> Steps:

@@ -58,10 +58,10 @@ from collir.syntax.trees import SyntaxNode, SyntaxTree, first_token, is_tree
 from collir.syntax.types import FLOATS
 
 BINDINGS = ("carry", "slice", "with")
-"""The words in front of what the body of a loop sees: carries, slices and invariants."""
+"""The words in front of the arguments of a loop's body: carries, slices and invariants."""
 
 STATEMENTS = ("step", "fold", "call", "repeat", "return")
-"""The rules of what is in the body of a function."""
+"""The grammar rules of statements in the body of a function."""
 
 DEEPEST_LOOP = 64
 """The most loops around a step; tools that walk through regions are recursive."""

@@ -326,8 +326,8 @@ def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
 
 
 ArgumentGroup = Fields | SyntaxTree | None
-"""The operand that a call takes: a record with some fields, a single value (None), or any of both,
-for which the tree of its type stands."""
+"""The operand that a call takes: a record with some fields, a single value (None), or either one
+(the tree of its type)."""
 
 
 def argument_groups(function: SyntaxTree) -> list[ArgumentGroup]:

@@ -39,7 +39,7 @@ REQUIRED = (
 """Flags without which Megatron-LM does not start."""
 
 DIVIDED = {2: "optim_grads", 3: "optim_grads_params"}
-"""Names of what each stage of ZeRO divides, in Megatron-FSDP."""
+"""The names in Megatron-FSDP of the values that each stage of ZeRO divides."""
 
 _DTYPES = {DType.BF16: "--bf16", DType.F16: "--fp16"}
 

@@ -22,7 +22,7 @@ from collir.layout.types import with_axes
 from collir.transforms.terms import BlockSteps, BlockValue
 
 Blocks = Mapping[str, tuple[str, ...]]
-"""The sub-axes over which indices that were whole are sharded now."""
+"""The sub-axes over which formerly whole indices are sharded."""
 
 
 @dataclass(frozen=True)

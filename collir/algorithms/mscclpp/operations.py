@@ -79,7 +79,7 @@ WITHOUT_CODE = {
     "glre": "the loader knows no such operation",
     "gstorepkt": "the loader knows no such operation",
 }
-"""Operations that MSCCL++'s language writes and that its executor does not run."""
+"""Operations of MSCCL++'s language that its executor does not run."""
 
 NAMES = (*MOVES, *SYNCHRONISES, "pipeline", *WITHOUT_CODE)
 

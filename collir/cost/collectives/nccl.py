@@ -109,7 +109,7 @@ _TREE_PARTS = {
     ),
 }  # fmt: skip
 """The part of their bandwidth that trees reach, by protocol, for all_reduces of 64 B, 128 B, ...
-(tuning.cc: treeCorrectionFactor); larger ones reach that of the last."""
+(tuning.cc: treeCorrectionFactor); larger ones reach the last part."""
 
 
 @dataclass(frozen=True)

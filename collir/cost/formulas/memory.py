@@ -18,7 +18,7 @@ from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import LoopStep, Simulation
 
 Life = tuple[int | None, tuple[int, ...] | None]
-"""The step from which on a buffer is there, and those after whose ends it is free."""
+"""The step that allocates a buffer, and the steps after which it is free."""
 
 
 class Spare(Valued):

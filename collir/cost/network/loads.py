@@ -57,8 +57,8 @@ class ResourceKind(StrEnum):
     LINK = "link"
     """The busiest link between children that have links of their own."""
     PARENT = "parent"
-    """A port of a parent, where parents have different numbers of children; ``where`` says which
-    and in which direction."""
+    """A port of a parent, where parents have different numbers of children; ``where`` names the
+    parent and the direction."""
 
 
 class Resource(NamedTuple):

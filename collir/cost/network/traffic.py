@@ -38,7 +38,7 @@ from collir.cost.network.wires import all_pairs_loads
 from collir.machine import LinkKind
 
 Counts = Callable[[Ranks], Ranks]
-"""A function of the numbers of ranks that returns the sizes of what they send."""
+"""A function from the numbers of ranks to the sizes of their messages."""
 
 MAX_LISTED = 2**20
 """Largest number of ranks of a group whose messages are listed for lack of symmetry."""

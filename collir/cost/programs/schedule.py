@@ -29,7 +29,7 @@ from collir.cost.network.loads import Resource
 N = TypeVar("N", float, Fraction)
 
 _SCARCE = 1e-4
-"""The part of a resource below which the difference that is left of it is computed exactly."""
+"""The part of a resource below which its rest is computed exactly."""
 
 
 @dataclass(frozen=True)

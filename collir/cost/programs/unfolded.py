@@ -24,7 +24,7 @@ from collir.cost.programs.simulation import LoopStep, SimulatedStep, Simulation,
 from collir.layout import Place
 
 MOST = 2**22
-"""The most parts of steps that all ranks together run, each of which is listed."""
+"""The most parts of steps that are listed, of all ranks together."""
 
 
 class UnfoldedError(Exception):
@@ -85,7 +85,7 @@ class _Scope:
 
 
 _Sides = Mapping[Collective, tuple[bool, bool]]
-"""Whether a rank sends and receives messages of each collective whose messages are listed."""
+"""Whether a rank sends, and receives, messages of each collective with listed messages."""
 
 
 class _Unfolding:

@@ -30,7 +30,7 @@ from collir.importing.hlo.text import HloComputation, HloInstruction
 REDUCERS = {
     "add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "and", "or": "or",
 }  # fmt: skip
-"""The reductions that a computation with one operation of two parameters is."""
+"""The reductions of computations with a single operation on two parameters."""
 
 _LINEAR = frozenset({"negate", "copy", "convert", "bitcast", "transpose", "reshape", "broadcast"})
 """Operations that go through a sum over devices."""
@@ -48,7 +48,7 @@ MAPS = frozenset({
 """Functions of elements."""
 
 _DEEP = 8
-"""How many calls a reduction is inside of at most."""
+"""The most calls that a reduction is inside of."""
 
 _MOST = 2**20
 """The most numbers of all devices that are computed."""

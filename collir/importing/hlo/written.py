@@ -419,7 +419,7 @@ _ARGUMENT = re.compile(r'op_name="([^"/]+)"')
 
 _NAMED = re.compile(r"\s*%(\w+) = (\w+) ")
 _KEPT = frozenset({"repeat", *(name for name, kind in STEPS.items() if kind.sends)})
-"""The steps that stay although nothing reads what they give."""
+"""The steps that stay although nothing reads their results."""
 
 
 def pruned(lines: Sequence[str], used: set[str]) -> list[str]:

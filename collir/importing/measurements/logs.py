@@ -32,7 +32,7 @@ _LEADING_CLOCK = re.compile(rf"\s*\[?(?:{_CLOCK.pattern})\]?\s?")
 ELIDED = re.compile(
     r"(.{0,200}?)[#\s]{0,80}[\[<(]{0,8}(?:\.{3,}|\u2026|snip|omitted)[\W_]*", re.IGNORECASE
 )
-"""A line that stands for lines that were cut out, and what is in front of it."""
+"""A line that replaces lines that were cut out, and its prefix."""
 
 _NCCL = re.compile(
     r"(?:\[[\d\-:. ]{8,30}\] )?(?<![\w.-])[\w.-]+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?"

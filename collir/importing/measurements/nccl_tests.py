@@ -46,7 +46,7 @@ MARK = re.compile(r"nThreads?:?[ \t]+\d+[ \t]+nGpus\b|size[ \t]+count[ \t]+(?:ty
 
 _COUNT = re.compile(r"\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 _OPTIONAL = {"redop": re.compile(r"[a-z]\w*"), "root": re.compile(r"-?\d{1,5}")}
-"""Columns that may be blank, and what they have otherwise; a time has a point or more digits."""
+"""Columns that may be blank, and their contents otherwise; a time has a point or more digits."""
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:

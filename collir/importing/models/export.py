@@ -39,7 +39,7 @@ _LARGE = 2**28
 
 
 _LIFTED = 2**16
-"""The most elements of a tensor that a model makes of numbers, and that is a constant."""
+"""The most elements of a constant that a model makes of numbers."""
 
 
 def fault(message: str, line: str = "") -> DiagnosticError:

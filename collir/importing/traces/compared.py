@@ -18,13 +18,13 @@ from collir.importing.traces.trace import RankTrace, Span, TimeIntervals, Trace,
 from collir.layout.mesh import Mesh
 
 _ALIKE = 0.01
-"""The part by which the operations of two products differ that are the same."""
+"""The part by which the operations of equal products may differ."""
 
 _LATE = 0.02
-"""The part of a step that ranks wait for one of them before it is named."""
+"""The part of a step for which ranks must wait for a rank before it is named."""
 
 _BLAMED = 0.2
-"""The part of all waiting that is for a rank that is named."""
+"""The part of all waiting that a named rank must cause."""
 
 _LEAST_GAP = 0.005
 """The part of a step that a gap is long at least."""

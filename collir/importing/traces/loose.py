@@ -7,7 +7,7 @@ from typing import Any, cast
 from collir.importing.values import MALFORMED
 
 UNREADABLE = (*MALFORMED, OverflowError, RecursionError)
-"""The exceptions that values raise that no tool writes: numbers too large, lists too deep."""
+"""The exceptions raised by values that no tool writes: numbers too large, lists too deep."""
 
 
 def listed(value: Any) -> list[Any]:

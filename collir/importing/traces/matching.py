@@ -10,14 +10,14 @@ from collir.importing.traces.trace import TracedCollective
 from collir.layout.mesh import Mesh
 
 _SAME = 1e-6
-"""The part by which sizes differ that are the same."""
+"""The part by which equal sizes may differ."""
 
 _PADDED = 0.03
-"""The part by which a library may pad what it sends."""
+"""The part by which a library may pad its operands."""
 
 _SUMS = 0.1
-"""The part by which the bytes of several collectives may differ that are the same ones in other
-parts, such as buckets of gradients."""
+"""The part by which the bytes of the same data may differ when collectives divide it otherwise,
+such as buckets of gradients."""
 
 
 @dataclass

@@ -39,7 +39,7 @@ _OPERATION = re.compile(r"aten::|autograd::|.*(?:, seq = |, op_id = )")
 """Ranges of torch's ``emit_nvtx``: there are as many as operations."""
 
 _DAMAGED = (sqlite3.Error, UnicodeError)
-"""What reading a damaged database raises: even the text of an error may be damaged."""
+"""The exceptions from a damaged database, where even the text of an error may be damaged."""
 
 _Row = tuple[object, ...]
 _Tables = Mapping[str, frozenset[str]]

@@ -10,7 +10,7 @@ from collir.importing.hlo.mesh import MeshPieces, mesh_of
 from collir.importing.traces.trace import RankTrace, Span, TimeIntervals, TracedCollective
 
 _NEAR = 0.05
-"""The part of a gap by which a collective may end before it that ends it."""
+"""The part of a gap by which the collective that ends it may end before its end."""
 
 _LEAST = 1e-7
 """The shortest computing that is written, in seconds."""
@@ -19,7 +19,7 @@ _CUTS = ("reduce_scatter", "all_gather", "all_to_all")
 """The collectives whose buffers are cut into as many blocks as there are ranks."""
 
 _SECONDS = "seconds "
-"""What stands before the seconds of a line, until they are written as operations."""
+"""The mark before the seconds of a line, until they are written as operations."""
 
 
 class UnsuitableTraceError(Exception):

@@ -15,7 +15,7 @@ _MOST_SHIFT = 1e-3
 """The seconds that clocks of ranks may be apart before it is said."""
 
 _SURE = 4
-"""How many times the spread of the distances of ends the distance of clocks is, at least."""
+"""The least distance of two clocks, in multiples of the spread of the distances of ends."""
 
 _RANK = re.compile(r"rank[-_.]?(\d{1,9})", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,9}")

@@ -11,7 +11,7 @@ from collir.layout.operation_table import OperationTable
 from collir.semantics.reference.collectives import Array, combine
 
 _FIRST = "first"
-"""Stands for a number that no collective has, which is 0."""
+"""A stand-in for a property that a collective lacks: 0."""
 
 Parts = Sequence[Array | None]
 """The operands of the ranks of a group, in order; None where one has none."""

@@ -40,7 +40,7 @@ class InputDraw(Enum):
 
 
 MODERATE = (InputDraw.UNIT, InputDraw.INTEGERS, InputDraw.POSITIVE, InputDraw.SHALLOW)
-"""The kinds at which a right program computes finite numbers where another one does."""
+"""The kinds of inputs at which right programs agree on which numbers are finite."""
 
 KINDS = (*MODERATE, *[InputDraw.MAGNITUDES] * 4)
 """The kinds of the runs, in order."""

@@ -31,7 +31,7 @@ _WIDE = 8
 """Bytes of an element in a run."""
 
 _MARGIN = 16.0
-"""How many times as far as two runs with other roundings lie apart, rounding may move a result."""
+"""The largest effect of rounding, in multiples of the distance of two runs with other roundings."""
 
 _LEAST = 2.0**-48
 """The relative difference that is rounding in any case, as of the parts of a partial result."""

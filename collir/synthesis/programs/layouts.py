@@ -51,8 +51,8 @@ _ALL_ORDERS = 3
 """The most sub-axes that a step scatters in every order."""
 
 _FREE = 5
-"""The number of sub-axes above which those that lead a dimension at both ends stay in place; and
-the number of other sub-axes above which those that are replicated at both ends stay so."""
+"""The number of sub-axes above which leading ones of a dimension at both ends stay in place; and
+the number of other sub-axes above which ones replicated at both ends stay replicated."""
 
 _GRID = 2**16
 """The most blocks, or combinations of coordinates, that are counted for a bound."""

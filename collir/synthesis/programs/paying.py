@@ -13,7 +13,7 @@ Kinds = frozenset[Hashable]
 """Kinds of rewrites: those of one kind replace equal steps by equal ones."""
 
 MOST_KINDS = 32
-"""The most kinds of rewrites that are tried to be left out of a function that they make slower."""
+"""The most kinds of rewrites that are left out in turn, if they make a function slower."""
 
 
 class Rewrites:

@@ -29,7 +29,7 @@ from collir.synthesis.propagation.moves import IMPOSSIBLE, Moves
 from collir.synthesis.propagation.work import DeviceWork
 
 _UNSAID = Device(tuple((x.value, 100e12) for x in DType), memory_bandwidth=1e12)
-"""Rates of a device for those that a machine does not say."""
+"""Rates of a device where a machine does not name them."""
 
 _NOTHING: frozenset[str] = frozenset()
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from collir.synthesis.sharding.factors import Costs, FactorSum, FactorTable, Fan, Numbers
 
 _ROUNDS = 2
-"""How far colours see: to the steps and the tensors next to a step or a tensor, and theirs."""
+"""The distance that colours see: to the neighbours of a step or a tensor, and to theirs."""
 
 
 def alike(whole: FactorSum, kinds: Sequence[Hashable]) -> list[int]:

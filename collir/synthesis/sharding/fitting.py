@@ -31,8 +31,8 @@ _SMALL = 5e-3
 """The gap that is left open where there is a limit of time."""
 
 _ABOVE = 10.0, 1e3, 1e6
-"""The cost of needing twice the memory that there is, in multiples of the time without a limit:
-first little, so that prices are near those of layouts that fit."""
+"""The cost of needing twice the available memory, in multiples of the time without a limit: low at
+first, so that prices are near those of layouts that fit."""
 
 
 @dataclass(frozen=True)

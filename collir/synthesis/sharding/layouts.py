@@ -29,7 +29,7 @@ _RETRIES = 3
 """How often layouts are chosen anew where a simulation does not fit."""
 
 _LESS = 0.98
-"""The part of the memory that is tried next, of that in which a simulation would fit."""
+"""The next limit to try, as a part of the memory with which a simulation would fit."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from collir.synthesis.sweeping.programs import named
 from collir.synthesis.sweeping.steps import TrainingStep
 
 _WORTH = 3
-"""How many times as large as the sums of a row a weight outside of layers is, if it is divided."""
+"""The least size of a divided weight outside of layers, in multiples of the sums of a row."""
 
 _LEAST = 0.01
 """The least part of the weights of all layers that is divided though its results are gathered."""

@@ -24,7 +24,7 @@ _DIVIDED = {
     2: frozenset((Role.STATE,)),
     3: frozenset((Role.STATE, Role.PARAMETER)),
 }
-"""The roles of what a stage of ZeRO divides."""
+"""The roles of the values that a stage of ZeRO divides."""
 
 STAGES_OF_ZERO = tuple(_DIVIDED)
 

@@ -75,8 +75,8 @@ ARGUMENTS: OperationTable[CallArguments] = OperationTable(
 )
 """The arguments for a collective of the function of its name in mpi_runtime.c.
 
-Behind them are those of all: the communicator, and the request, or NULL for what is waited for.
-Numbers of MPI's own type are in front of these, where blocks differ in size.
+Behind them are the arguments of all collectives: the communicator, and the request, or NULL if it
+is waited for. Numbers of MPI's own type are in front of these, where blocks differ in size.
 """
 
 

@@ -61,7 +61,7 @@ NOT_SIMULATED = (CommType.REDUCE, CommType.GATHER, CommType.SCATTER)
 _US = 1e6
 
 _LARGEST = 2**63 - 1
-"""The largest number that is written: a larger one is written as it."""
+"""The largest number that is written; it also replaces larger ones."""
 
 
 @dataclass

@@ -272,7 +272,7 @@ class _Ring:
 
 
 _RUNNING = ("largest", "total", "sum")
-"""The names of what runs along: the largest score, the sum of shares, and the result so far."""
+"""The names of the running values: the largest score, the sum of shares, and the result so far."""
 
 
 def _in_layout(value: SSAValue, to: DistType) -> SSAValue:

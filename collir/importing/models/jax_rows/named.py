@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _SILENT = frozenset({"broadcast_in_dim", "convert_element_type", "stop_gradient", "reshape"})
-"""Operations that say nothing of what a function does."""
+"""Operations without an effect on the meaning of a function."""
 
 Known = tuple[str, dict[str, Any]]
 

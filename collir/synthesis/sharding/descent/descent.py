@@ -35,7 +35,7 @@ _WORK = 200_000
 """The most costs of steps that are computed to find starts: large programs have fewer of them."""
 
 _VISITS = 50
-"""How often a step votes at most in a descent, on average."""
+"""The most votes of a step in a descent, on average."""
 
 _PASSES = 10
 """The most passes over all indices, and over all tensors and steps."""

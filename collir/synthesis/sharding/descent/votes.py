@@ -87,7 +87,7 @@ class VotedStep(NamedTuple):
 
 
 Votes = dict[int, Amounts]
-"""For each part, the sum of what steps cost in each state of it."""
+"""For each part, the sum of the costs of steps in each of its states."""
 
 
 def add(votes: Votes, other: Votes) -> None:

@@ -25,8 +25,8 @@ from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.ways import Decided, StepWay, Ways
 
 _HELD = 1e-6
-"""Bytes received that count as much as a byte held on a device: of equal amounts, those are best
-that need least memory."""
+"""The received bytes that count like a byte held on a device: of equal amounts, those with the
+least memory are best."""
 
 Places = Mapping[Relation | Tensor, Mapping[str, str]]
 """For steps the index, and for tensors the dimension, that each of some axes divides."""

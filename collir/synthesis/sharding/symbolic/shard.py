@@ -32,8 +32,8 @@ _TOGETHER = 3
 """The most axes that are taken at a time."""
 
 _PRICES, _FIRST = 24, 0.01
-"""How often prices of memory are raised, and the first one: what a byte costs that is held at all
-steps that need too many, in bytes that are sent."""
+"""The number of raises of the price of memory, and the first price: that of a byte held at all
+steps that need too many, in sent bytes."""
 
 
 def shard_by_amounts(module: ModuleOp, options: ShardOptions, exact: bool = False) -> None:
