@@ -1,8 +1,8 @@
-"""An algorithm as rounds of moves: which blocks each rank sends to which other one.
+"""An algorithm as rounds of moves: the blocks that each rank sends, and their receivers.
 
 A rank has one row of blocks: those of its full buffer, where its input and its output lie. In a
-round it sends some of them to a peer, and what comes from another one is added to its own, or takes
-their place. All else follows from the rounds: their price, the chunk program, its proof, and code.
+round it sends some of them to a peer; blocks that arrive are added to its own, or take their place.
+The price, the chunk program, its proof, and code follow from the rounds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -102,7 +102,7 @@ def _inline_all(function: FuncOp) -> None:
 
 
 def _has_attention(call: CallOp) -> bool:
-    """Return whether the function that is called has attention in it, or in what it calls."""
+    """Return whether a called function, or one that it calls, has attention."""
     callee = call.function()
     if callee is None:
         return False
@@ -268,12 +268,12 @@ class _Root:
             _remark(attention.softmax, self.name, error)
 
     def _functions(self) -> list[FuncOp]:
-        """Return the functions of this root, each behind those that it calls."""
+        """Return the functions of this root, each behind its callees."""
         own = {self.function, *self.copies.values()}
         return [function for function in callees_first(self.module) if function in own]
 
     def _kernels(self) -> set[FuncOp]:
-        """Return the functions that are called as one kernel, and those that they call."""
+        """Return the functions that are called as one kernel, and their callees."""
         pending = [x for f in self._functions() for x in calls_in(f) if x.fused is not None]
         seen = set[FuncOp]()
         while pending:

@@ -133,7 +133,7 @@ class CollOpt:
 
     @property
     def _remembers(self) -> bool:
-        """Whether the target shows what each pass changes."""
+        """True if the target shows the changes of each pass."""
         return bool(self.pipeline.passes) and parse_spec(self.args.target).name in REMEMBERING
 
     def apply_passes(self, prog: ModuleOp) -> None:

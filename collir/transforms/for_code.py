@@ -40,9 +40,6 @@ def models_for_code(
     functions with operations of models, those that others call are internal, or are left out where
     their steps are inlined.
 
-    Where there are operations of models, functions that others call are such, or left out where
-    their steps are in those.
-
     Args:
         named: the functions to keep of a module with operations of models instead.
         tasks: whether tasks of pipelines are functions; else they are steps.

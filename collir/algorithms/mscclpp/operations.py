@@ -11,7 +11,7 @@ from collir.algorithms.mscclpp.plan import PlanOperation, PlanRange
 
 
 class Operand(Enum):
-    """How an operation uses a range.
+    """The use of a range by an operation.
 
     A packet has its data and a flag, which tells the reader that the data have come.
     """

@@ -12,7 +12,7 @@ from collir.layout.sizes import OpenSize, formula_of
 
 
 class LayoutChange(NamedTuple):
-    """The layouts of operand and result, which say who sends what in a permute."""
+    """The layouts of operand and result, which determine the messages of a permute."""
 
     before: DistType
     after: DistType
@@ -42,7 +42,7 @@ class Collective:
 
     Attributes:
         kind: the name of the collective.
-        axes: its sub-axes in written order; for a permute, those that its layouts are sharded over.
+        axes: its sub-axes in written order; for a permute, the sub-axes that shard its layouts.
         size: the full buffer in bytes, the n of the formulas. For an all_reduce, broadcast or
             reduce it is the buffer of one rank; for an all_gather or reduce_scatter, the buffers of
             a group together; for a gather or scatter, the buffer of the root; for an all_to_all or
@@ -58,8 +58,8 @@ class Collective:
         rows: in how many rows the blocks lie that are cut out of an operand, and those that are
             joined to a result. In one row they lie one behind the other, as along the first
             dimension; else a device copies its full buffer before or after they are sent.
-        open: the formulas of its size and rows where these are open. Sizes are equal if their
-            values at the defaults are, and collectives, whose costs are kept, are not.
+        open: the formulas of its size and rows where these are open. They tell collectives apart in
+            caches, as sizes are equal if their values at the defaults are.
     """
 
     kind: str
@@ -96,7 +96,7 @@ class Collective:
 
     @property
     def listed(self) -> bool:
-        """True if its layouts or arguments say who sends what, so that its messages are listed."""
+        """True if its messages are listed, as its layouts or arguments determine them."""
         return COSTS[self.kind].listed
 
     def scaled(self, factor: float) -> "Collective":
@@ -106,7 +106,7 @@ class Collective:
 
     @property
     def packs(self) -> tuple[bool, bool]:
-        """Whether a device brings blocks together before they are sent, and apart after."""
+        """Whether a device packs blocks before they are sent, and unpacks them after."""
         before, after = self.rows
         return int(before) != 1, int(after) != 1
 

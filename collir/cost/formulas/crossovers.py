@@ -1,5 +1,5 @@
-"""Where one function costs less than another: inequalities of volumes, which are sums of products
-of parameters and of sizes of axes.
+"""The sizes at which one function costs less than another: inequalities of volumes, which are sums
+of products of parameters and of sizes of axes.
 
 ``first < second`` is simplified for people: common terms and positive factors are left out.
 Parameters are at least 1 and axes have at least 2 devices.

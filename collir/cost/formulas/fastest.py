@@ -22,10 +22,7 @@ MACHINES = 2**6
 @dataclass(frozen=True)
 class ParameterSpan:
     """The values of a parameter, an axis, or a constant such as ``node.port``, from ``low`` to
-    ``high``. Values that some function cannot have, as they do not divide, are left out.
-
-    Values that all functions can have are taken: those that divide as their programs demand.
-    """
+    ``high``. Values that some function cannot have, as they do not divide, are left out."""
 
     name: str
     low: float

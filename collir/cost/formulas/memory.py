@@ -190,8 +190,5 @@ def largest(numbers: Iterable[Expr]) -> Expr:
 
 def _is_never_less(a: Mapping[Expr, Expr], b: Mapping[Expr, Expr]) -> bool:
     """Return whether all terms of a sum are at least those of another one, by their coefficients; a
-    coefficient may be negative, as in a dimension that loses elements.
-
-    Some are negative, as of a dimension that loses elements.
-    """
+    coefficient may be negative, as in a dimension that loses elements."""
     return all(a.get(term, 0) >= b.get(term, 0) for term in (*a, *b))

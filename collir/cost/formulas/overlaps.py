@@ -14,7 +14,7 @@ from collir.cost.programs.schedule import StepTask, Stream
 
 
 def ended_before(tasks: Sequence[StepTask]) -> list[int]:
-    """Return for each task the set of those that have ended when it starts."""
+    """Return for each task the set of tasks that have ended when it starts."""
     behind: list[int] = []
     issued: dict[int, int] = {}
     streams: dict[Stream, int] = {}

@@ -173,7 +173,7 @@ def _sum(parts: Sequence[tuple[Array | None, float]]) -> Array | None:
 
 
 def load_latency(group: Group, loads: Sequence[Load]) -> float:
-    """Return the latency of messages with these loads: of those that go furthest."""
+    """Return the latency of the messages of some loads that go furthest."""
     outermost, first = next(((i, x) for i, x in enumerate(loads) if x.port), (0, None))
     if first is None:
         return 0.0

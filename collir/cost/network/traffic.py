@@ -423,8 +423,8 @@ def traffic_of(pattern: Pattern, group: Group, counts: Counts | None = None) -> 
     """Return the traffic of a pattern on a group.
 
     Args:
-        counts: a function of ranks that returns the sizes of their messages, of which the largest
-            is 1 message; by default all are alike.
+        counts: a function from ranks to the sizes of their messages, the largest of which is 1; by
+            default all are 1.
 
     Raises:
         CostError: it has to be listed, and has more than ``MAX_LISTED`` ranks.

@@ -1,7 +1,7 @@
 """The classes of devices that a program tells apart, and the steps that each class runs.
 
-Devices differ in what they do only by their coordinates on sub-axes on which values are at places
-other than root. There is a class for each combination of these coordinates: a pipeline has as many
+Devices run different steps only if their coordinates differ on sub-axes with values at other places
+than root. There is a class for each combination of these coordinates: a pipeline has as many
 classes as stages, however many devices a stage has. A program whose values are everywhere or at
 root has one class: the device at coordinate 0 takes part in all of its steps.
 
@@ -387,10 +387,7 @@ class DeviceClasses:
 
     def _rails_of(self, level: int) -> list[tuple[str, ...]]:
         """Return for each class the rails of a port that its devices use, as parts of a text. Rails
-        with the same classes count as one; without differences, the port does.
-
-        Rails that the same classes use are one; if no classes differ in their rails, the port is.
-        """
+        with the same classes count as one; without differences, the port does."""
         if level not in self._rails:
             reached = [self.rails_reached(number, level) for number in range(len(self.places))]
             users: dict[tuple[int, ...], list[int]] = {}

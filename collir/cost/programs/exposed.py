@@ -22,7 +22,7 @@ class Sending:
 
 @dataclass
 class Spent:
-    """How a device spends its time.
+    """The time of a device, divided by use.
 
     Attributes:
         time: seconds from the first step to the last.

@@ -137,8 +137,7 @@ def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> F
 
 
 def _named_kernels(ops: Iterable[Operation]) -> list[list[DistOp]]:
-    """Return the steps, without views, of kernels that a program names and that follow each
-    other."""
+    """Return the steps, without views, of each kernel that a program names."""
     kernels: list[list[DistOp]] = []
     name: str | None = None
     for op in ops:
@@ -185,7 +184,7 @@ def _only_kernel(op: DistOp, last: Mapping[Operation, DistOp]) -> DistOp | None:
 
 
 def _users(value: SSAValue) -> Iterator[Operation]:
-    """Yield the operations that use a value, those of views of it in place of the views."""
+    """Yield the operations that use a value, directly or through views."""
     for use in value.uses:
         if isinstance(use.operation, DistOp) and _is_shape(use.operation):
             yield from _users(use.operation.result)
@@ -199,7 +198,7 @@ def _behind_views(value: SSAValue) -> Operation | Block:
 
 
 def _viewed(value: SSAValue) -> SSAValue:
-    """Return the value that a view is of, or a value that is no view itself."""
+    """Return the value behind a view, or the value itself if it is no view."""
     while isinstance(owner := value.owner, DistOp) and _is_shape(owner):
         value = owner.input
     return value

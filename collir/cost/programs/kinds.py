@@ -160,7 +160,7 @@ class Children:
 
 
 def check_kinds_known(mesh: Mesh) -> None:
-    """Check that it is known which devices are of which kind.
+    """Check that the kind of each device is known.
 
     Raises:
         CostError: devices differ, and the mesh is not placed on levels.

@@ -1,4 +1,4 @@
-"""How long each link between the children of a level is busy, where children have links."""
+"""The time for which each link between the children of a level is busy, if children have links."""
 
 from collections.abc import Iterator
 

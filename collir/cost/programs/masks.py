@@ -165,7 +165,7 @@ _COMPARISONS = {
 
 
 def known_in(kernel: Sequence[DistOp]) -> Known:
-    """Return what is known of values that the steps of a kernel make, outside of bands."""
+    """Return the known values outside of bands, of the steps of a kernel."""
     known: Known = {}
     for op in kernel:
         if (found := _forward(op, known)) is not None:

@@ -134,10 +134,7 @@ def buffers_of(
 
 def uses_of(function: FuncOp, where: BufferPlan) -> dict[SSAValue, BufferUse]:
     """Return the uses of the buffers that hold values with a role. The first role in the order of
-    ``Role`` counts.
-
-    If values in one buffer have several roles, it is that of the first of them in ``Role``.
-    """
+    ``Role`` counts."""
     roles: dict[SSAValue, Role] = {}
     order = list(Role)
 

@@ -75,7 +75,7 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> MatrixProducts |
         rows |= left - right
     parts = (count, rows, columns, points - count - rows - columns)
     numbers = [math.prod(sizes[index] for index in part) for part in parts]
-    for group in structure.grouped:  # which cut the rows that have one, or the sum over them
+    for group in structure.grouped:  # groups cut the rows, or the sum
         cut = parts.index(points.intersection(indices_of[2]))
         chosen = math.ceil(numbers[cut] * sizes[group] / without_formula(structure.sizes[group]))
         numbers[0] = max(1, min(sizes[group], chosen))

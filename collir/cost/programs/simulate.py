@@ -252,7 +252,7 @@ def _step(
     kernels: FusedKernels,
     known: dict[tuple[Operation, tuple[str, ...]], LocalStep],
 ) -> SimulatedStep:
-    """Return an operation as a step, behind those that it needs.
+    """Return an operation as a step, after the steps that it needs.
 
     Args:
         known: local steps of devices of some kinds, to which a new one is added.
@@ -350,8 +350,6 @@ def _copies(
 ) -> list[SimulatedStep]:
     """Return the copies at the end, on each class, of results that lie in other buffers. The first
     copy of a class waits for all of its steps, and each later one for the copy before it.
-
-    The first of a class waits for all its steps, and each other one for the copy before it.
 
     Args:
         before: the steps before them.

@@ -170,8 +170,8 @@ class SimulatedStep:
 
     @property
     def size(self) -> float:
-        """The bytes of a collective's full buffer, or those that a local step reads and writes; 0
-        for a loop or a task."""
+        """The bytes of a collective's full buffer, or the bytes that a local step reads and writes;
+        0 for a loop or a task."""
         if isinstance(self.does, LoopStep | TaskStep):
             return 0.0
         return self.does.size if isinstance(self.does, LocalStep) else self.does.collective.size
@@ -245,7 +245,8 @@ class Simulation:
 
     @cached_property
     def steps(self) -> tuple[SimulatedStep, ...]:
-        """The steps that are simulated.
+        """The simulated steps. With several classes, these include the simulated iterations of
+        loops, and steps of no time at the beginnings of loops and the ends of iterations.
 
         If there are several classes, these are the steps of loops too, with the iterations that
         are simulated, and steps of no time with which loops begin and iterations end.
@@ -347,10 +348,7 @@ class Simulation:
     @cached_property
     def bound(self) -> float:
         """A lower bound of the time of these steps: the longest chain of their bounds. A loop that
-        several classes run has the longest chain of any one class.
-
-        In a loop that several classes run, it is that of each class for itself.
-        """
+        several classes run has the longest chain of any one class."""
         if not self._has_loops_apart:
             tasks = [step.task for step in self.program]
             return longest_chain(tasks, [step.bound for step in self.program])

@@ -150,8 +150,8 @@ class Lister:
             yield SimulatedStep(name, does, task, instance.at, instance.sites, instance.kinds)
 
     def _add_buffers(self, microbatch: int) -> None:
-        """Add the buffers of the values of a microbatch, from the step that makes each to the last
-        that reads it."""
+        """Add the buffers of the values of a microbatch, from the step that makes each to its last
+        reader."""
         read = self.read[microbatch]
         for value, number in self.made[microbatch].items():
             if value not in self.held:

@@ -497,7 +497,7 @@ def _gather(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) 
 
 @_rule("scatter")
 def _scatter(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
-    """Rows that are added at places, whose sum over the devices is that of all rows."""
+    """Add rows at places; their sum over the devices is that of all rows."""
     if len(operands) != 3:
         raise NotTyped("it scatters several arrays")
     own, places, updates = operands

@@ -50,7 +50,7 @@ class Arrivals:
 
     @property
     def seconds(self) -> float:
-        """How long it took once all ranks were there; with one rank, as long as that waited."""
+        """The time once all ranks are there; with one rank, for as long as that waits."""
         ends = [x.end for x in self.ran.values()]
         if len(self.ran) == 1:
             return next(iter(self.ran.values())).seconds
@@ -58,7 +58,7 @@ class Arrivals:
 
     @property
     def waited(self) -> float:
-        """How long the ranks waited for the last one: half of them longer."""
+        """The median time that the ranks waited for the last one."""
         starts = sorted(x.start for x in self.ran.values())
         return starts[-1] - median(starts[:-1]) if len(starts) > 1 else 0.0
 

@@ -21,7 +21,7 @@ class Span(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length in seconds."""
         return self.end - self.start
 
 
@@ -61,7 +61,7 @@ class TracedCollective:
 
     @property
     def seconds(self) -> float:
-        """How long it ran on this rank, waiting for others included."""
+        """Its time on this rank, with the wait for others."""
         return self.end - self.start
 
 
@@ -216,7 +216,7 @@ class TimeIntervals:
 
     @property
     def seconds(self) -> float:
-        """How long they are together."""
+        """Their total length in seconds."""
         return float((self.end - self.start).sum())
 
     def within(self, start: float, end: float) -> "TimeIntervals":

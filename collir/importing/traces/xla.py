@@ -50,7 +50,7 @@ class _Device:
 
 @dataclass
 class _Reading:
-    """What was read of a file.
+    """The data read of a file.
 
     Attributes:
         processes, threads: their names.

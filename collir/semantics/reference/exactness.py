@@ -82,8 +82,7 @@ def exact(function: FuncOp) -> bool:
 
 
 def exact_results(function: FuncOp, given: Container[SSAValue] = ()) -> list[bool]:
-    """Return for each result of a function whether it depends on no step that rounds, in any order
-    of reducing.
+    """Return for each result of a function whether it depends on no step that rounds, in any order.
 
     Args:
         given: the arguments that may be any numbers; ``buffers`` generates the others.

@@ -104,10 +104,7 @@ def numbered_bodies(before: FuncOp, after: FuncOp) -> dict[RepeatOp, int]:
 
 def _same_body(a: RepeatOp, b: RepeatOp) -> bool:
     """Return whether the bodies of two loops are proven to compute the same. If their types have
-    different layouts, their tensors are compared.
-
-    Where their types have different layouts, that is of the tensors that these stand for.
-    """
+    different layouts, their tensors are compared."""
     arguments = [[dist_type(arg) for arg in op.body.block.args] for op in (a, b)]
     yielded = [[dist_type(value) for value in op.yielded] for op in (a, b)]
     if arguments[0] == arguments[1] and yielded[0] == yielded[1]:

@@ -47,7 +47,7 @@ class PipelineWork:
 
     @property
     def splits_backward(self) -> bool:
-        """Whether W are tasks of their own."""
+        """True if W are tasks of their own."""
         return any(kind == "W" for kind, _ in self.graph.places)
 
     @property

@@ -190,7 +190,7 @@ def _program(
     """Return the steps that scatter along a dimension.
 
     Args:
-        axes: the sub-axes whose terms are sent, and those that are reduced in ``dtype``.
+        axes: the sub-axes whose terms are sent, and the sub-axes that are reduced in ``dtype``.
 
     Raises:
         LayoutError: the dimension does not divide, or terms would be rounded.

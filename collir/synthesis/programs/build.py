@@ -267,10 +267,7 @@ def _merge_ends(chain: Chain, parts: Sequence[_Part]) -> None:
 
 @dataclass
 class _View:
-    """A value, and the parts that make up its dimensions. Steps on a chunk are ``async``.
-
-    Steps on a chunk are ``async``.
-    """
+    """A value, and the parts that make up its dimensions. Steps on a chunk are ``async``."""
 
     chain: Chain
     parts: list[_Part]

@@ -87,8 +87,8 @@ def unbeaten(
 ) -> list[KeptCollective]:
     """Return the operations of a function that no program beats.
 
-    There is one entry for all of them, at the first; and one for all those for which no faster
-    program was found in time.
+    The first of them has one entry for all; so has the first for which no faster program was found
+    in time.
     """
     pairs = list(zip(searched_in(function), best, strict=True))
     kept: list[KeptCollective] = []

@@ -101,7 +101,7 @@ class StatePaths(Paths[int]):
         without: frozenset[str] = frozenset(),
     ):
         """``between``: the sub-axes that may shard the value on the way; None: all that can.
-        ``without``: those that stay as they are if the value is whole at both ends."""
+        ``without``: the sub-axes that do not change if the value is whole at both ends."""
         super().__init__(ports_of(mesh, model), model, memory, scale)
         self.at = dict(source.place)
         before, after = _states(mesh, source), _states(mesh, target)

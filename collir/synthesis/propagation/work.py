@@ -107,7 +107,7 @@ class DeviceWork:
         return self._known[key]
 
     def seconds(self, times: StepTimes) -> float:
-        """Return the time of a step: that of the device that takes longest."""
+        """Return the time of a step on the slowest device."""
         if self.shared is not None and not self.shared[0].isdisjoint(times.axes):
             listed = [times.places[place] for place in self.shared[1]]
             return len(listed) / sum(1 / time for time in listed) if all(listed) else 0.0

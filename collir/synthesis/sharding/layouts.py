@@ -103,7 +103,7 @@ class Layouts(ABC):
         """Return what remarks say about a solution."""
 
     def _does_not_fit(self, at: Operation | None, least: float, others: str) -> DiagnosticError:
-        """Return the error that no layouts were found that fit into memory.
+        """Return the error that no layouts fit into memory.
 
         Args:
             at: the operation at which the smallest layouts need most.

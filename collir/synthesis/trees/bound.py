@@ -16,7 +16,7 @@ from collir.synthesis.trees.graph import CapacityGraph, Link
 
 @dataclass(frozen=True)
 class TreeScale:
-    """How many trees begin at each root, and how many cross each link at most.
+    """The numbers of trees that begin at each root, and that each link can carry.
 
     Attributes:
         demands: the trees of each root.

@@ -12,7 +12,7 @@ from collir.targets.code.c_mesh import CMesh
 
 
 class CallArguments(NamedTuple):
-    """The arguments of the call of a collective, as a form with the words of ``sizes_sent``.
+    """The arguments of the call of a collective, with the words of ``sizes_sent``.
 
     Attributes:
         blocks: the arguments for blocks that differ in size; empty if there is no such call.

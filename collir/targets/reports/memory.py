@@ -12,7 +12,7 @@ def memory_lines(simulation: Simulation) -> list[str]:
     """Return the largest memory use of a device, beside the size of its memory. If values have
     roles, also say at which step it is, and for which uses.
 
-    Where kinds of devices differ, it is that of the kind whose memory is the fullest.
+    Where kinds of devices differ, the kind with the fullest memory counts.
     """
     peak, memory, kind = simulation.fullest
     text = f"memory of a {kind or 'device'}: at most {bytes_text(peak)}"

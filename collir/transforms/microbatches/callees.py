@@ -44,8 +44,6 @@ def with_own_callees(function: FuncOp) -> dict[FuncOp, CallOp]:
     """Let all calls of a function run functions that nothing else calls, with equal parameters;
     return these with their calls. Calls without steps to compute again in gradients are inlined.
 
-    Where a call has nothing to be computed again in gradients, the steps stand in its place.
-
     Raises:
         DiagnosticError: a gradient cannot be taken.
     """

@@ -63,7 +63,7 @@ from collir.transforms.stages.stacks import (
 
 @dataclass(frozen=True, eq=False)
 class LayerCut:
-    """How the layers are cut into chunks.
+    """The division of the layers into chunks.
 
     Attributes:
         stacks: the values with a dimension of layers.

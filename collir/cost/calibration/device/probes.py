@@ -42,7 +42,7 @@ class Probe:
 
     Attributes:
         kind: the kind of the program, a key of ``KINDS``.
-        word: what it does among those of its kind, such as an operation; or "".
+        word: its variant within its kind, such as an operation; or "".
         dtype: its element type.
         sizes: its sizes, as its kind names them.
     """

@@ -17,10 +17,7 @@ class Dimension(NamedTuple):
 
 class JoinedTensors:
     """Joined tensors and dimensions: equivalence relations. The first member stands for its class,
-    in any order of joins.
-
-    The first of those that are joined stands for all, whatever the order.
-    """
+    in any order of joins."""
 
     def __init__(self) -> None:
         self._above: dict[Dimension, Dimension] = {}

@@ -1,4 +1,4 @@
-"""What each pass changed of a function: its cost, and the lines of its program."""
+"""The changes of a function by each pass: its cost, and the lines of its program."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ class FunctionAfterPass:
 
 @dataclass(frozen=True)
 class Changes:
-    """What passes did to a function.
+    """The changes of a function by passes.
 
     Attributes:
         level: the outermost level that has several children.
