@@ -156,7 +156,7 @@ class TakenFunctions:
     def callees(self, caller: Taken) -> dict[str, Callee]:
         """Return the callees of a taken function, by their names in its file.
 
-        They have their names in this file; None stands for a callee with errors.
+        They bear the names that they get in this file; None stands for a callee with errors.
         """
         file = caller.template.file
         callees: dict[str, Callee] = dict.fromkeys(self.imports.files[file] or ())

@@ -246,11 +246,7 @@ class Simulation:
     @cached_property
     def steps(self) -> tuple[SimulatedStep, ...]:
         """The simulated steps. With several classes, these include the simulated iterations of
-        loops, and steps of no time at the beginnings of loops and the ends of iterations.
-
-        If there are several classes, these are the steps of loops too, with the iterations that
-        are simulated, and steps of no time with which loops begin and iterations end.
-        """
+        loops, and steps of no time at the beginnings of loops and the ends of iterations."""
         if not self._has_loops_apart:
             return self.program
         return tuple(step_at(self.program, placed) for placed in self.timeline.placed)
