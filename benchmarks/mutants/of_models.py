@@ -379,8 +379,8 @@ plant(
     GRADIENTS,
     (
         "repeated dimensions are summed at the places of the larger shape",
-        "dims = [d for d, n in enumerate(own) if d < more or (n != 1 == shape[d - more])]",
-        "dims = [d for d, n in enumerate(own) if d < more or (n != 1 == shape[d])]",
+        "dims = [d for d, n in enumerate(own) if d < more or not same_size(n, shape[d - more])]",
+        "dims = [d for d, n in enumerate(own) if d < more or not same_size(n, shape[d])]",
     ),
     (
         "a constant of a partial type is the constant on every device",

@@ -8,7 +8,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -58,7 +57,7 @@ class GroupShape:
         reached = {digit.level for digit in own if digit.size > 1}
         return GroupShape(own, frozenset(n for n in reached if not levels[n].uniform))
 
-    @cached_property
+    @property
     def ranks(self) -> int:
         """The number of ranks."""
         return math.prod(digit.size for digit in self.digits)

@@ -85,6 +85,15 @@ class NumberAttr(Data[float]):
             point = "" if "." in mantissa or math.isinf(self.data) else ".0"
             printer.print_string(mantissa + point + (f"e{exponent}" if exponent else ""))
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether it is the same double: 0 and -0 are two."""
+        return isinstance(other, NumberAttr) and (self.data, math.copysign(1, self.data)) == (
+            other.data, math.copysign(1, other.data)
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
 
 class Named(ParametrizedAttribute):
     """An attribute whose text names its parameters, and leaves out those with default values.

@@ -186,7 +186,7 @@ class CallOp(NestedOp):
             expected += signature.gradients(mesh, types, self.sought)
         except LayoutError as error:
             raise VerifyException(error.text([value_text(x) for x in self.operands])) from error
-        if [dist_type(result) for result in self.results] != expected:
+        if not _agree([dist_type(result) for result in self.results], expected):
             listed = ", ".join(map(str, expected))
             raise VerifyException(f"the results of @{self.symbol} are ({listed})")
 
@@ -254,7 +254,7 @@ class Signature:
         expected = self.inputs_at(mesh, bindings)
         place = place_beyond(operands, expected)
         for index, x in enumerate(operands):
-            if x != expected[index].with_place(place):
+            if not x.agrees(expected[index].with_place(place)):
                 declared = self.inputs[index].with_place(place)
                 raise self._mismatch(mesh, index, x, declared, expected[index].with_place(place))
         values = {**dict(self.parameters), **bindings}
@@ -512,7 +512,7 @@ class RepeatOp(NestedOp):
             names = [value_text(operand) for operand in self.operands]
             raise VerifyException(error.text(names)) from error
         arguments = [dist_type(arg) for arg in self.body.block.args]
-        if arguments != expected:
+        if not _agree(arguments, expected):
             listed = ", ".join(x.text(mesh) for x in expected)
             raise VerifyException(f"the arguments of the body are ({listed})")
         if not isinstance(self.body.block.last_op, YieldOp):
@@ -524,13 +524,17 @@ class RepeatOp(NestedOp):
             inferred = result_types(mesh, self.times, yielded, len(self.carried))
         except LayoutError as error:
             raise VerifyException(error.text([])) from error
-        if inferred != [dist_type(result) for result in self.results]:
+        if not _agree(inferred, [dist_type(result) for result in self.results]):
             listed = ", ".join(x.text(mesh) for x in inferred)
             raise VerifyException(f"the results of this repeat are ({listed})")
 
     def yield_problem(self) -> tuple[str, int | None] | None:
         """Return what is wrong with the values that the body yields; see ``yield_problem``."""
         return yield_problem(mesh_of(self), self.carries, self.yielded)
+
+
+def _agree(types: Sequence[DistType], others: Sequence[DistType]) -> bool:
+    return len(types) == len(others) and all(map(DistType.agrees, types, others))
 
 
 def yield_problem(
@@ -551,7 +555,7 @@ def yield_problem(
     if not yielded:
         return "the body yields nothing, so this repeat has no results", None
     for number, (carry, value) in enumerate(zip(carries, yielded, strict=False)):
-        if carry.type != value.type:
+        if not dist_type(carry).agrees(dist_type(value)):
             name, new = value_text(carry, "the carry"), value_text(value, "the value")
             return (
                 f"the body yields {new}, which is {dist_type(value).text(mesh)}, for the carry "

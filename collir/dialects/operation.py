@@ -8,8 +8,7 @@ not need to know which operations exist.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from operator import is_
-from typing import Any, ClassVar, Self, TypeGuard, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeGuard
 
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.interfaces import HasFolderInterface
@@ -52,29 +51,12 @@ from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_t
 from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.coll import ADD
 from collir.layout.operation_table import OperationTable
-from collir.layout.sizes import Size, as_number, without_formula
+from collir.layout.sizes import Size, as_number, same_size, without_formula
 from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, Arguments, StepKind
 from collir.layout.structure import Structure
 from collir.machine import MachineError
 
 Properties = Mapping[str, Attribute]
-
-T = TypeVar("T")
-
-
-class Same(tuple[T, ...]):
-    """Attributes and the like, compared by identity: equal sizes may have different formulas."""
-
-    __slots__ = ()
-
-    def __hash__(self) -> int:
-        return hash(tuple(map(id, self)))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Same):
-            return NotImplemented
-        others = cast("Same[Any]", other)
-        return len(self) == len(others) and all(map(is_, self, others))
 
 
 class MakesNewValues(MemoryEffect):
@@ -157,7 +139,7 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
             raise VerifyException(error.text(self.operand_names())) from error
         except (MachineError, MeshError) as error:
             raise VerifyException(str(error)) from error
-        if inferred != dist_type(self.result):
+        if not inferred.agrees(dist_type(self.result)):
             raise VerifyException(f"the result is {inferred}, not {dist_type(self.result)}")
 
     # --- operands, arguments and result -------------------------------------------------------
@@ -260,9 +242,8 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
     @property
     def indices(self) -> Structure | None:
         """The index structure, also if the rule is its own; None if it depends on the layout."""
-        types = Same(operand.type for operand in self.operands)
-        names = tuple(self.properties)
-        return _indices(self.kind, types, names, Same(self.properties.values()))
+        types = tuple(map(dist_type, self.operands))
+        return _indices(self.kind, types, tuple(self.properties.items()))
 
     def place_in_operand(self, mesh: Mesh) -> int | None:
         """Return the start of the result in the memory of the first operand, in elements.
@@ -283,14 +264,10 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
 @lru_cache(maxsize=2**14)
 def _indices(
-    kind: StepKind, types: Same[Attribute], names: tuple[str, ...], values: Same[Attribute]
+    kind: StepKind, types: tuple[DistType, ...], properties: tuple[tuple[str, Attribute], ...]
 ) -> Structure | None:
     """Return the index structure of steps with operands of these types and these properties."""
-    operands: list[DistType] = []
-    for attribute in types:
-        assert isinstance(attribute, DistTensorType)
-        operands.append(attribute.data)
-    return kind.indices(operands, arguments_of(kind, dict(zip(names, values, strict=True))))
+    return kind.indices(types, arguments_of(kind, dict(properties)))
 
 
 def value_text(value: SSAValue, unnamed: str = "the operand") -> str:
@@ -301,7 +278,7 @@ def value_text(value: SSAValue, unnamed: str = "the operand") -> str:
 def repeats_operands(op: DistOp) -> bool:
     """Return whether an ``add`` repeats operands along dimensions, as in numpy's broadcasting."""
     shape = dist_type(op.result).shape
-    return op.kind is ADD and any(dist_type(operand).shape != shape for operand in op.operands)
+    return op.kind is ADD and any(not same_size(dist_type(x).shape, shape) for x in op.operands)
 
 
 def is_of_model(op: DistOp) -> bool:

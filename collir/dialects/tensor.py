@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import cast
 
-from xdsl.ir import Data, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Data, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -12,7 +12,7 @@ from xdsl.utils.mlir_lexer import PunctuationSpelling
 
 from collir.layout import Dim, DistType, DType, Reduction, place_at
 from collir.layout.formulas import Formula, FormulaError, read_formula
-from collir.layout.sizes import Size, formula_of, sized
+from collir.layout.sizes import Size, sized
 from collir.layout.types import Place, place_words
 
 
@@ -184,11 +184,7 @@ class PlaceAttr(Data[Place]):
 
 @irdl_attr_definition
 class SizesAttr(Data[tuple[int, ...]]):
-    """A list of integers, such as a shape or a permutation.
-
-    Lists are equal only if their formulas are, so that steps that are equal only for some values of
-    parameters are not merged.
-    """
+    """A list of integers, such as a shape or a permutation."""
 
     name = "coll.sizes"
 
@@ -202,20 +198,10 @@ class SizesAttr(Data[tuple[int, ...]]):
         with printer.in_angle_brackets():
             printer.print_string(", ".join(map(size_text, self.data)))
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, SizesAttr)
-            and self.data == other.data
-            and all(map(_same_formula, self.data, other.data))
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.data)
-
 
 @irdl_attr_definition
 class SizeAttr(Data[int]):
-    """An integer argument with a formula: ``<{batch = 8}>``; equal if the formulas are."""
+    """An integer argument with a formula: ``<{batch = 8}>``."""
 
     name = "coll.size"
 
@@ -228,23 +214,10 @@ class SizeAttr(Data[int]):
         with printer.in_angle_brackets():
             printer.print_string(size_text(self.data))
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, SizeAttr)
-            and self.data == other.data
-            and _same_formula(self.data, other.data)
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.data)
-
 
 @irdl_attr_definition
 class BindingsAttr(Data[tuple[tuple[str, int], ...]]):
-    """The values of parameters, by name: ``<batch = {2 * n = 16}, hidden = 64>``.
-
-    Equal if the formulas are.
-    """
+    """The values of parameters, by name: ``<batch = {2 * n = 16}, hidden = 64>``."""
 
     name = "coll.bindings"
 
@@ -265,19 +238,17 @@ class BindingsAttr(Data[tuple[tuple[str, int], ...]]):
         with printer.in_angle_brackets():
             printer.print_string(listed)
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, BindingsAttr)
-            and self.data == other.data
-            and all(_same_formula(a[1], b[1]) for a, b in zip(self.data, other.data, strict=True))
-        )
 
-    def __hash__(self) -> int:
-        return hash(self.data)
+def same_type(a: SSAValue, b: SSAValue) -> bool:
+    """Return whether the types of two values agree."""
+    return agree(a.type, b.type)
 
 
-def _same_formula(a: int, b: int) -> bool:
-    return formula_of(a) == formula_of(b)
+def agree(x: Attribute, y: Attribute) -> bool:
+    """Return whether types are equal, or are those of tensors that agree."""
+    return x == y or (
+        isinstance(x, DistTensorType) and isinstance(y, DistTensorType) and x.data.agrees(y.data)
+    )
 
 
 def dist_type(value: SSAValue) -> DistType:

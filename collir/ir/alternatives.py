@@ -2,10 +2,19 @@
 
 from typing import cast
 
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, SymbolRefAttr, i64
+from xdsl.dialects.builtin import (
+    FunctionType,
+    IndexType,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    SymbolRefAttr,
+    i64,
+)
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MESH_ATTRIBUTE
+from collir.dialects.tensor import agree
 from collir.ir.diagnostics import Diagnostic, Position, note
 
 FOR, FROM = "coll.for", "coll.from"
@@ -65,7 +74,7 @@ def alternative_errors(module: ModuleOp) -> list[Diagnostic]:
             )
         elif FOR in original.attributes:
             problem = f"@{name} takes the place of another function itself"
-        elif function.function_type != original.function_type:
+        elif not _same_types(function.function_type, original.function_type):
             problem = f"the types of @{function.sym_name.data} are not those of @{name}"
         elif function.attributes.get(MESH_ATTRIBUTE) != original.attributes.get(MESH_ATTRIBUTE):
             problem = f"@{function.sym_name.data} is not on the mesh of @{name}"
@@ -75,3 +84,9 @@ def alternative_errors(module: ModuleOp) -> list[Diagnostic]:
         if problem:
             errors.append(Diagnostic(problem, Position.of(function), notes))
     return errors
+
+
+def _same_types(a: FunctionType, b: FunctionType) -> bool:
+    if (len(a.inputs), len(a.outputs)) != (len(b.inputs), len(b.outputs)):
+        return False
+    return all(map(agree, (*a.inputs, *a.outputs), (*b.inputs, *b.outputs)))

@@ -52,7 +52,7 @@ def laid_out(mesh: Mesh, value: SSAValue, to: DistType) -> SSAValue:
     Raises:
         LayoutError: the layout cannot be reached.
     """
-    if dist_type(value) == to:
+    if dist_type(value).agrees(to):
         return value
     op = OPERATIONS[REDISTRIBUTE.name].make(mesh, value, to=DistTensorType(to))
     block = value.owner if not isinstance(value.owner, Operation) else value.owner.parent
@@ -104,14 +104,14 @@ def _is_layout_of(whole: Attribute, x: Attribute) -> bool:
     """Return whether a type has another layout than that of the same value, whole everywhere."""
     if not isinstance(whole, DistTensorType) or not isinstance(x, DistTensorType):
         return False
-    return x != whole and unsharded(x.data) == whole.data
+    return not x.data.agrees(whole.data) and unsharded(x.data).agrees(whole.data)
 
 
 def keeps_whole(op: DistOp) -> bool:
     """Return whether an operation of an ``auto`` function says that a value is whole everywhere: it
     brings the whole value to the layout that this has."""
     x = dist_type(op.result)
-    return op.kind is REDISTRIBUTE and dist_type(op.input) == x == unsharded(x)
+    return op.kind is REDISTRIBUTE and not x.axes and dist_type(op.input).agrees(x)
 
 
 def is_implied(op: Operation) -> bool:

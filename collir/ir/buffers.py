@@ -15,11 +15,11 @@ from xdsl.ir import Operation, SSAValue
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import dist_type
+from collir.dialects.tensor import dist_type, same_type
 from collir.ir.in_place import is_updated
 from collir.ir.names import unique_names
 from collir.layout import Mesh
-from collir.layout.sizes import OpenSize
+from collir.layout.sizes import OpenSize, same_size
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class BufferPlan:
         for number, start in enumerate(loop.carried):
             result = loop.results[number]
             free = self.is_in_place(loop, number) or (
-                start.type == result.type
+                same_type(start, result)
                 and self.is_temporary(start)
                 and start not in self.first_write
                 and read[start] == 1
@@ -202,7 +202,7 @@ def _can_hold(value: SSAValue, owner: SSAValue, result: SSAValue, mesh: Mesh) ->
     return (
         isinstance(owner.owner, Operation)
         and dist_type(owner).place == dist_type(result).place
-        and _size(owner, mesh) == _size(value, mesh)
+        and same_size(_size(owner, mesh), _size(value, mesh))
     )
 
 

@@ -4,6 +4,7 @@ from xdsl.ir import OpResult, SSAValue
 
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
+from collir.dialects.tensor import same_type
 
 
 def is_updated(loop: RepeatOp, number: int) -> bool:
@@ -18,7 +19,7 @@ def _overwrites(value: SSAValue, new: SSAValue) -> bool:
     Only one step may read the argument, element by element, or a loop that does so with each slice.
     """
     uses, users = [*value.uses], [*new.uses]
-    if len(uses) != 1 or len(users) != 1 or value.type != new.type:
+    if len(uses) != 1 or len(users) != 1 or not same_type(value, new):
         return False
     [use] = uses
     op = use.operation

@@ -7,7 +7,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
+from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, same_type
 from collir.layout import Dim, DistType, Mesh, Place, place_at
 from collir.layout.coll import REDISTRIBUTE
 from collir.layout.mesh import digits_over, index_over
@@ -45,12 +45,14 @@ def rename_sub_axes(function: FuncOp, renaming: Renaming, old: Mesh, new: Mesh) 
     changes no layout.
     """
     moves = {
-        op for op in function.walk() if _is_move(op) and op.operands[0].type != op.results[0].type
+        op
+        for op in function.walk()
+        if _is_move(op) and not same_type(op.operands[0], op.results[0])
     }
     map_attributes(function, lambda attribute: _renamed(attribute, renaming, old, new))
     for op in list(function.walk()):
         is_over_none = not {AxesAttr(()), PlaceAttr(())}.isdisjoint(op.properties.values())
-        if is_over_none or (op in moves and op.operands[0].type == op.results[0].type):
+        if is_over_none or (op in moves and same_type(op.operands[0], op.results[0])):
             op.results[0].replace_all_uses_with(op.operands[0])
             op.detach()
             op.erase()

@@ -4,7 +4,6 @@ xDSL's own verifier stops at the first error and prints the entire module.
 """
 
 from collections.abc import Set
-from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp
@@ -23,7 +22,7 @@ from collir.dialects.machine import (
     meshes_remembered,
 )
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
-from collir.dialects.operation import DistOp, Same, value_text
+from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.ahead import ahead_errors, is_ahead
@@ -35,7 +34,7 @@ from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import PARAMETERS, check_formulas, has_formulas, parameters_of
 from collir.ir.pipelines import pipeline_errors
 from collir.ir.roles import ROLE, check_roles
-from collir.layout import LayoutError, Mesh, MeshError, check_type
+from collir.layout import LayoutError, MeshError, check_type
 from collir.layout.steps import AHEAD
 from collir.machine import MachineError
 
@@ -82,18 +81,12 @@ def verify(module: ModuleOp) -> None:
 _NEEDED = {"sym_name", "function_type"}
 """The properties of a function that its calls are checked by."""
 
-_right: WeakKeyDictionary[Operation, Same[object]] = WeakKeyDictionary()
+_right: WeakKeyDictionary[Operation, tuple[object, ...]] = WeakKeyDictionary()
 """The facts with which each step was last found right. A pass changes few of the steps, so that
 most need not be checked again behind it."""
 
 
-@lru_cache(maxsize=2**8)
-def _first_of_equal(mesh: Mesh) -> Mesh:
-    """Return one object for all equal meshes, since facts are compared by identity."""
-    return mesh
-
-
-def _facts(op: Operation) -> Same[object] | None:
+def _facts(op: Operation) -> tuple[object, ...] | None:
     """Return all that decides whether a step or a call is right; None if it is more than that."""
     if type(op) not in _STEPS or ROLE in op.attributes or AHEAD.name in op.properties:
         return None
@@ -102,15 +95,14 @@ def _facts(op: Operation) -> Same[object] | None:
         mesh = mesh_of(op)
     except (VerifyException, MachineError, MeshError):
         return None
-    facts = (
-        _first_of_equal(mesh),
+    return (
+        mesh,
         *(function.attributes.get(PARAMETERS) for function in (caller, callee) if function),
         *((callee.function_type, callee.attributes.get(MESH_ATTRIBUTE)) if callee else ()),
         *(value.type for value in (*op.operands, *op.results)),
         *op.properties.keys(),
         *op.properties.values(),
     )
-    return Same(facts)
 
 
 _STEPS = frozenset((*OPERATIONS.values(), CallOp))
@@ -145,8 +137,8 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
                 return _used_before(op)
             case YieldOp():
                 errors = _wrongly_yielded(op)
-            case ReturnOp():
-                errors = _wrongly_returned(op)
+            case ReturnOp() if (wrong := _wrongly_returned(op)) is not None:
+                return wrong
             case _:
                 errors = []
         if not errors:
@@ -217,17 +209,18 @@ def _used_early(block: Block, outside: Set[SSAValue]) -> list[Diagnostic]:
     return errors
 
 
-def _wrongly_returned(op: ReturnOp) -> list[Diagnostic]:
-    """Return the errors at a return whose types differ from the function's signature."""
+def _wrongly_returned(op: ReturnOp) -> list[Diagnostic] | None:
+    """Return the errors at a return whose types do not agree with the function's signature; None if
+    that does not promise as many tensors."""
     function = op.parent_op()
-    if not isinstance(function, FuncOp):
-        return []
-    promised = function.function_type.outputs.data
-    if len(promised) != len(op.arguments):
-        return []
+    promised = function.function_type.outputs.data if isinstance(function, FuncOp) else ()
+    if len(promised) != len(op.arguments) or not all(
+        isinstance(x, DistTensorType) for x in promised
+    ):
+        return None
     errors: list[Diagnostic] = []
     for value, x in zip(op.arguments, promised, strict=True):
-        if value.type != x and isinstance(x, DistTensorType):
+        if isinstance(x, DistTensorType) and not dist_type(value).agrees(x.data):
             mesh = mesh_of(op)
             message, axes = return_mismatch(dist_type(value), x.data, _name(value), mesh)
             notes = origin_notes(value, axes, _name(value), mesh)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from collir.algorithms.table import names_of
 from collir.layout import gradients, local_rules, rearrangements, rules
 from collir.layout.operation_table import OperationTable
-from collir.layout.sizes import Size
+from collir.layout.sizes import same_size
 from collir.layout.steps import (
     AHEAD,
     ASYNC,
@@ -25,7 +25,7 @@ from collir.layout.steps import (
     rows_in,
 )
 from collir.layout.structure import Linear, map_structure
-from collir.layout.types import DistType, State, same_with_formulas
+from collir.layout.types import DistType, State
 
 STEPS: OperationTable[StepKind] = OperationTable("STEPS", __name__)
 """The rows of the coll dialect by name, in the order in which they are listed to users."""
@@ -42,7 +42,7 @@ def _transposed(shape: Shape, arguments: Arguments) -> int | None:
     """Return offset 0 if a transpose exchanges only dimensions of local size 1, else None."""
     order = arguments["order"]
     assert isinstance(order, tuple)
-    moved = [dim for dim in order if isinstance(dim, int) and shape[dim] != 1]
+    moved = [dim for dim in order if isinstance(dim, int) and not same_size(shape[dim], 1)]
     return 0 if moved == sorted(moved) else None
 
 
@@ -50,21 +50,18 @@ def _cut_off(shape: Shape, arguments: Arguments) -> int | None:
     """Return the offset of a pad that only cuts off and whose result is contiguous, else None."""
     dim, low, high = (arguments[name] for name in ("dim", "low", "high"))
     assert isinstance(dim, int) and isinstance(low, int) and isinstance(high, int)
-    if low > 0 or high > 0 or math.prod(shape[:dim]) != 1:
+    if low > 0 or high > 0 or not same_size(math.prod(shape[:dim]), 1):
         return None
     return -low * math.prod(shape[dim + 1 :])
 
 
 def _same_type(x: DistType, y: DistType, arguments: Arguments) -> bool:
-    return same_with_formulas(x, y)
+    return x == y
 
 
 def _always(arguments: Arguments, **numbers: int) -> bool:
     """Return whether arguments are these numbers for all values of a function's parameters."""
-    return all(
-        arguments[name] == number and not isinstance(arguments[name], Size)
-        for name, number in numbers.items()
-    )
+    return all(arguments[name] == number for name, number in numbers.items())
 
 
 def _in_order(x: DistType, y: DistType, arguments: Arguments) -> bool:
@@ -144,8 +141,8 @@ ALL_TO_ALL = row(
     rule=rules.all_to_all,
     parameters=(
         OVER,
-        Parameter("dim", "source", ArgumentKind.INTEGER),
-        Parameter("to", "target", ArgumentKind.INTEGER),
+        Parameter("dim", "source", ArgumentKind.INTEGER, is_dim=True),
+        Parameter("to", "target", ArgumentKind.INTEGER, is_dim=True),
         USING,
         ASYNC,
         AHEAD,
@@ -288,7 +285,7 @@ TRANSPOSE = row(
     rule=local_rules.transpose,
     rearranges=rearrangements.transposed,
     gradient=gradients.transposed,
-    parameters=(Parameter("order", "order", ArgumentKind.SIZES, of_dims="number"),),
+    parameters=(Parameter("order", "order", ArgumentKind.SIZES, is_dim=True, of_dims="number"),),
     place=_transposed,
     identity=_in_order,
 )

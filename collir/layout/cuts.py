@@ -36,7 +36,8 @@ class Extent(int):
     """A number of elements or bytes that differs between devices.
 
     As an integer it is the largest number that any device has. It remembers its formula: a number
-    of units, multiplied by the device's share of the cut by each list of sub-axes in ``cuts``.
+    of units, multiplied by the device's share of the cut by each list of sub-axes in ``cuts``. It
+    is equal to an extent of the same formula only, and so to no plain integer.
     """
 
     units: int
@@ -48,6 +49,17 @@ class Extent(int):
         extent = Extent(units * math.prod(cuts.values()))
         extent.units, extent.cuts = units, tuple(cuts)
         return extent
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extent) and (int(self), self.units, self.cuts) == (
+            int(other), other.units, other.cuts
+        )  # fmt: skip
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.units, self.cuts))
 
     def _with(self, units: int, largest: int, cuts: tuple[SubAxes, ...]) -> "Extent":
         extent = Extent(largest)

@@ -103,10 +103,10 @@ class DType(StrEnum):
         if not math.isfinite(value):
             return False
         if self is DType.BOOL:
-            return value in (0, 1)
+            return 0 <= value <= 1 and not value % 1
         if not self.is_float:
             limit = 2 ** (self.bits - 1)
-            return value == int(value) and -limit <= value < limit
+            return -limit <= value < limit and not value % 1
         return abs(value) <= _LARGEST[self]
 
     def may_be(self, value: float) -> bool:

@@ -89,7 +89,7 @@ class Formula:
         names = ({atom} if isinstance(atom, str) else atom.parameters for atom in atoms)
         return frozenset[str]().union(*names)
 
-    @cached_property
+    @property
     def weight(self) -> int:
         """The number of atoms, those of repeated factors and of denominators counted each."""
         return sum(

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -127,7 +126,6 @@ def bounds(number: int, mesh: Mesh, place: Place = ()) -> tuple[int, int]:
     return min(low for low, _ in cases), max(high for _, high in cases)
 
 
-@lru_cache(maxsize=4096)
 def _sums(formula: Formula, mesh: Mesh, place: Place) -> list[tuple[int, int]]:
     tried = dict.fromkeys(axis for axis, _ in place)
     for powers, _ in formula.terms:
@@ -205,7 +203,7 @@ class LocalBuffer:
         own = tuple(usual if size == 1 else step for size, step, usual in pairs)
         return LocalBuffer(dtype, tuple(shape), None if own == dense else own)
 
-    @cached_property
+    @property
     def steps(self) -> tuple[int, ...]:
         """Elements from one index of each dimension to the next."""
         if self.strides is not None:

@@ -23,6 +23,7 @@ from collir.layout.requirements import (
     with_dim,
     without_partial,
 )
+from collir.layout.sizes import same_size
 from collir.layout.structure import Linear, map_structure, typed
 from collir.layout.types import Dim, DistType
 
@@ -42,7 +43,7 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType
     size, axes = x.dims[dim].size, x.dims[dim].axes
     outer, inner = sizes
     require_sizes("split", sizes, "sizes")
-    if outer * inner != size:
+    if not same_size(outer * inner, size):
         raise LayoutError(
             f"split into [{outer}, {inner}] does not fit dimension {dim} of {{0}}: "
             f"{outer} * {inner} is not {size}",
@@ -51,7 +52,9 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType
     for cut in range(len(axes), -1, -1):
         major, minor = axes[:cut], axes[cut:]
         shards = units(mesh, major)
-        fits = outer % shards == 0 if not minor else mesh.group_size(major) == shards == outer
+        fits = outer % shards == 0
+        if minor:
+            fits = mesh.group_size(major) == shards and same_size(shards, outer)
         if fits and inner % units(mesh, minor) == 0:
             return checked(mesh, with_dim(x, dim, Dim(outer, major), Dim(inner, minor)))
     parts = "shards" if is_even(mesh, axes) else "units"
@@ -76,7 +79,7 @@ def merge(mesh: Mesh, x: DistType, dim: int) -> DistType:
         )
     outer, inner = x.dims[dim], x.dims[dim + 1]
     shards = mesh.group_size(outer.axes)
-    if inner.axes and not shards == units(mesh, outer.axes) == outer.size:
+    if inner.axes and not (shards == units(mesh, outer.axes) and same_size(shards, outer.size)):
         raise LayoutError(
             f"dimension {dim + 1} of {{0}} is sharded over {listed(mesh, inner.axes)}, "
             f"so dimension {dim} must have exactly one row per shard to merge them, but it has "
@@ -92,7 +95,7 @@ def merge(mesh: Mesh, x: DistType, dim: int) -> DistType:
 def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
     """Return a view under another global shape: merges and splits, which move nothing."""
     require_sizes("reshape", shape, "shape")
-    if math.prod(shape) != x.elements:
+    if not same_size(math.prod(shape), x.elements):
         raise LayoutError(
             f"reshape to {list(shape)} does not fit {{0}} of shape {list(x.shape)}: "
             "the number of elements differs",
@@ -200,12 +203,12 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
     """
     if DType.BOOL in (x.dtype, y.dtype):
         raise LayoutError("values of bool have no sum: cast them to a number first", operand=0)
-    if x.shape != y.shape:
+    if not same_size(x.shape, y.shape):
         return _add_repeated(mesh, x, y)
     for index, (partial, other) in enumerate(((x, y), (y, x))):
         if partial.reduction in _SHIFTED and not other.partial:
             bare = replace(partial, partial=frozenset[str](), reduction=None)
-            if bare == other:
+            if bare.agrees(other):
                 return partial
             pair = (bare, other) if index == 0 else (other, bare)
             require_same("add", mesh, *pair, 1, shown=(x, y))
@@ -232,7 +235,9 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
 def _add_repeated(mesh: Mesh, x: DistType, y: DistType) -> DistType:
     """Return the type of a sum of operands of different shapes, by its index structure."""
     pairs = zip(reversed(x.shape), reversed(y.shape), strict=False)
-    if x.dtype is not y.dtype or any(a != b and 1 not in (a, b) for a, b in pairs):
+    if x.dtype is not y.dtype or any(
+        not (same_size(a, b) or same_size(a, 1) or same_size(b, 1)) for a, b in pairs
+    ):
         require_same("add", mesh, x, y, 1)
     structure = map_structure("add", [x, y], Linear.ALL)
     for partial, other in ((x, y), (y, x)):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
+from collir.layout.sizes import same_size
 from collir.layout.types import Dim, DistType, check_type
 
 
@@ -20,7 +21,7 @@ def slice_type(mesh: Mesh, x: DistType, count: int) -> DistType:
     if not x.dims:
         raise LayoutError("{0} has no dimension to take slices along", operand=0)
     leading, *rest = x.dims
-    if leading.size != count:
+    if not same_size(leading.size, count):
         raise LayoutError(
             f"dimension 0 of {{0}} has size {leading.size}, but there are {count} iterations, and "
             "each takes one slice",

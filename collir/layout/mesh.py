@@ -251,7 +251,7 @@ class Mesh:
             for axis, size in self._on_level.get(level.name, ()):
                 yield axis, level.name, size
 
-    @cached_property
+    @property
     def _on_level(self) -> dict[str, list[tuple[str, int]]]:
         """For every level, the axes that are placed on it, with the sizes of their factors."""
         factors_on: dict[str, list[tuple[str, int]]] = {}
@@ -284,7 +284,7 @@ class Mesh:
                 by_sub_axis |= dict.fromkeys(sizes, weights)
         return by_sub_axis
 
-    @cached_property
+    @property
     def declared(self) -> dict[str, tuple[str, ...]]:
         """For every name of an axis or of its part on a level, its parts, those of size 1 too."""
         names: dict[str, tuple[str, ...]] = {}

@@ -28,6 +28,7 @@ from collir.layout.nn_rows import (
     named_type,
     row,
 )
+from collir.layout.sizes import same_size
 from collir.layout.steps import DIM, TO, Arguments, StepKind
 from collir.layout.structure import (
     REPEATED,
@@ -600,7 +601,9 @@ def _broadcast_structure(operands: Sequence[DistType], arguments: Arguments) -> 
     (x,), to = operands, named_type(arguments)
     before = len(to.dims) - len(x.dims)
     for d, dim in enumerate(x.dims):
-        if before < 0 or dim.size not in (1, to.dims[before + d].size):
+        if before < 0 or not (
+            same_size(dim.size, 1) or same_size(dim.size, to.dims[before + d].size)
+        ):
             raise LayoutError(
                 f"broadcast_to repeats dimensions of size 1 and adds dimensions in front: {{0}} "
                 f"is {list(map(int, x.shape))}, which does not fit {list(map(int, to.shape))}",
@@ -609,7 +612,7 @@ def _broadcast_structure(operands: Sequence[DistType], arguments: Arguments) -> 
             )
     sizes = {str(d): dim.size for d, dim in enumerate(to.dims)}
     indices = tuple(
-        REPEATED if dim.size == 1 < to.dims[d].size else str(d)
+        REPEATED if same_size(dim.size, 1) and to.dims[d].size > 1 else str(d)
         for d, dim in enumerate(x.dims, before)
     )
     return Structure((indices,), tuple(sizes), sizes, linear=Linear.ALL, flops=0)

@@ -10,6 +10,7 @@ from typing import Any
 
 from collir.layout.dtypes import Reduction
 from collir.layout.gradients import Reverse, Term
+from collir.layout.sizes import same_size
 from collir.layout.types import Dim, DistType
 
 
@@ -156,7 +157,7 @@ def linear_scan(r: Reverse, operand: int) -> Term | None:
     """Return the cotangents summed from the other end, each g + the next factor times the next sum
     (operand 0); or this times the result before (operand 1)."""
     dim: int = r.arguments["dim"]
-    if r.types[0].shape[dim] == 1:  # there is no result before
+    if same_size(r.types[0].shape[dim], 1):  # there is no result before
         return None if operand else r.g
     back = "reverse" in r.arguments
     ahead, behind = (1, -1) if back else (-1, 1)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from collir.layout import nn_gradients as gradients
 from collir.layout.errors import LayoutError
 from collir.layout.nn_rows import check_numbers, check_rank, model_row, named_type
+from collir.layout.sizes import same_size
 from collir.layout.steps import TO, ArgumentKind, Arguments, Parameter
 from collir.layout.structure import Linear, Structure, sizes_of
 from collir.layout.types import DistType
@@ -77,7 +78,7 @@ def _grouped_matmul_transpose(xs: Sequence[DistType], arguments: Arguments) -> S
     check_rank(name, groups, 2, rows)
     indices = ((*rows, "i"), (*rows, "o"), rows)
     sizes = sizes_of(name, xs, indices)
-    if len(to.dims) != 3 or to.shape[1:] != (sizes["i"], sizes["o"]):
+    if len(to.dims) != 3 or not same_size(to.shape[1:], (sizes["i"], sizes["o"])):
         raise LayoutError(
             f"{name} makes a matrix of {sizes['i']} times {sizes['o']} for each group: "
             f"{list(map(int, to.shape))} does not fit",

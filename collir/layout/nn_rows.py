@@ -32,7 +32,7 @@ NN: OperationTable[StepKind] = OperationTable("NN", __name__)
 
 row = rows_in(NN, StepKind)
 
-DIMS = Parameter("dims", "dims", ArgumentKind.SIZES)
+DIMS = Parameter("dims", "dims", ArgumentKind.SIZES, is_dim=True)
 KEEPDIMS = Parameter("keepdims", "keepdims", ArgumentKind.FLAG)
 VALUE = Parameter("value", "value", ArgumentKind.NUMBER)
 EPS = Parameter("eps", "eps", ArgumentKind.NUMBER)
@@ -143,7 +143,7 @@ def _given(
         for index, dim, wanted in zip(structure.result, plain.dims, to.dims, strict=True)
     )
     kept = DistType(dtype, tuple(dims), plain.partial, plain.reduction, plain.place)
-    if kept != to:
+    if not kept.agrees(to):
         advice = "redistribute" if kept.dtype is to.dtype else "cast"
         raise LayoutError(
             f"{name} may shard the dimensions that it makes, and the rest follows from its "

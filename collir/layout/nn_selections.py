@@ -19,6 +19,7 @@ from collir.layout.nn_rows import (
     named_type,
     own_indices,
 )
+from collir.layout.sizes import same_size
 from collir.layout.steps import DIM, TO, Arguments, Parameter, StepKind
 from collir.layout.structure import Linear, Structure, dim_indices, index_text, sizes_of
 from collir.layout.types import DistType
@@ -129,7 +130,7 @@ def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     result = (*every[:dim], "to", *every[dim + behind :])
     sizes = sizes_of(name, xs, [every, shared])
     for index, wanted in zip(result, to.dims, strict=True):
-        if sizes.setdefault(index, wanted.size) != wanted.size:
+        if not same_size(sizes.setdefault(index, wanted.size), wanted.size):
             raise LayoutError(
                 f"{name} needs one size of {index_text(index)}: it is {sizes[index]} in {{0}} and "
                 f"{wanted.size} in the type",
@@ -186,7 +187,9 @@ def _take_along_dim_transpose(xs: Sequence[DistType], arguments: Arguments) -> S
     sizes = sizes_of(name, xs, [new, new])
     wanted = tuple(sizes.get(index, 0) for index in over)
     if len(to.dims) != len(over) or any(
-        size != n for d, (size, n) in enumerate(zip(wanted, to.shape, strict=True)) if d != dim
+        not same_size(size, n)
+        for d, (size, n) in enumerate(zip(wanted, to.shape, strict=True))
+        if d != dim
     ):
         raise LayoutError(
             f"{name} needs a type with the sizes of {{0}} but for dimension {dim}: "
@@ -214,7 +217,7 @@ model_row(
 def _one_hot(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     (x,), to = xs, named_type(arguments)
     indices = dim_indices(x)
-    if to.shape[:-1] != x.shape or not to.dims:
+    if not same_size(to.shape[:-1], x.shape) or not to.dims:
         raise LayoutError(
             f"one_hot adds a dimension behind those of {{0}}, which is {list(map(int, x.shape))}: "
             f"{list(map(int, to.shape))} does not fit",

@@ -20,7 +20,7 @@ from collir.layout.nn_rows import (
     named_type,
     own_indices,
 )
-from collir.layout.sizes import OpenSize, ShardedSize
+from collir.layout.sizes import OpenSize, ShardedSize, same_size
 from collir.layout.steps import TO, Arguments, Parameter, StepKind
 from collir.layout.structure import Linear, Structure, sizes_of
 from collir.layout.types import DistType
@@ -154,7 +154,7 @@ def _check_windows(name: str, x: DistType, number: int, shape: Sequence[int]) ->
     Raises:
         LayoutError: it has not.
     """
-    if list(x.shape[1:-1]) != list(shape):
+    if not same_size(x.shape[1:-1], shape):
         raise LayoutError(
             f"{name} needs {{{number}}} with {list(map(int, shape))} windows, and it is "
             f"{list(map(int, x.shape))}",

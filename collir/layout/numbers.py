@@ -1,11 +1,9 @@
 """Primes and divisors of the sizes of levels and axes."""
 
-from functools import cache
 from itertools import product
 from math import prod
 
 
-@cache
 def factorised(number: int) -> dict[int, int]:
     """Return the prime factors of a positive number, with their exponents."""
     exponents: dict[int, int] = {}
@@ -20,7 +18,6 @@ def factorised(number: int) -> dict[int, int]:
     return exponents
 
 
-@cache
 def divisors(number: int) -> tuple[int, ...]:
     """Return all divisors of a positive number in increasing order."""
     powers = [[prime**e for e in range(n + 1)] for prime, n in factorised(number).items()]

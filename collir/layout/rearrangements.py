@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collir.layout.sizes import formula_of
+from collir.layout.sizes import formula_of, same_size
 from collir.layout.structure import Linear, Structure, dim_indices
 from collir.layout.types import DistType
 
@@ -83,8 +83,8 @@ def _regrouped(operands: Operands, shape: Sequence[int]) -> Structure:
     regrouped: list[str] = []
     for sources, targets in reshape_groups(before, shape):
         if sources and targets:
-            source = max(sources, key=lambda dim: before[dim] != 1)
-            target = max(targets, key=lambda dim: shape[dim] != 1)
+            source = max(sources, key=lambda dim: before[dim] > 1)
+            target = max(targets, key=lambda dim: shape[dim] > 1)
             result[target] = str(source)
             if formula_of(before[source]) != formula_of(shape[target]):
                 regrouped += [*map(str, sources), *(result[dim] for dim in targets)]
@@ -101,7 +101,7 @@ def reshape_groups(
         have, want = before[i], after[j]
         sources, targets = [i], [j]
         i, j = i + 1, j + 1
-        while have != want:  # the totals are equal, so the smaller side has more dimensions
+        while not same_size(have, want):  # with equal totals, the smaller has more dimensions
             if have < want or j == len(after):
                 have *= before[i]
                 sources.append(i)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from collir.layout.cuts import is_even, pieces, units
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh, index_over
-from collir.layout.sizes import explained
+from collir.layout.sizes import explained, same_size
 from collir.layout.types import (
     MAX_DIMS,
     Dim,
@@ -135,7 +135,7 @@ def sharded_error(
 
 def require_shape(x: DistType, to: DistType, rule: str) -> None:
     """Check that a target type has the dtype and the shape of the operand, as a rule says."""
-    if (x.dtype, x.shape) != (to.dtype, to.shape):
+    if x.dtype != to.dtype or not same_size(x.shape, to.shape):
         raise LayoutError(
             f"{rule}: {{0}} is {x.dtype}{list(x.shape)}, the target is {to.dtype}{list(to.shape)}",
             parameter="to",
@@ -193,8 +193,8 @@ def require_divides(
     group = mesh.group_size(axes)
     if local % group:
         size = x.dims[dim].size
-        part = "" if local == size else f" (the local part of {explained(size)})"
-        shown = explained(size) if local == size else str(local)
+        part = "" if same_size(local, size) else f" (the local part of {explained(size)})"
+        shown = explained(size) if same_size(local, size) else str(local)
         raise LayoutError(
             f"{op} over {listed(mesh, axes)} cuts dimension {dim} into {group} blocks, "
             f"but {{0}} has {shown} there{part}, which {group} does not divide: "
@@ -274,13 +274,13 @@ def require_same(
             "cast one of them",
             operand=index,
         )
-    if x.shape != y.shape:
+    if not same_size(x.shape, y.shape):
         raise LayoutError(
             f"{op} needs one shape: {{0}} is {list(x.shape)} and {{{index}}} is {list(y.shape)}",
             operand=index,
         )
     _require_one_place(op, mesh, x, y, index)
-    if x != y:
+    if not x.agrees(y):
         differing = [
             axis
             for axis in mesh.by_name

@@ -38,6 +38,7 @@ from collir.layout.requirements import (
     without_partial,
     without_shards,
 )
+from collir.layout.sizes import same_size
 from collir.layout.types import (
     Dim,
     DistType,
@@ -332,7 +333,7 @@ def assemble(mesh: Mesh, pieces: Sequence[DistType], axes: Axes, dim: int) -> Di
     for index, (piece, own) in enumerate(zip(pieces, sizes, strict=True)):
         _check_at(mesh, piece, axes, index)
         block, whole = with_dim(first, dim, Dim(own, held)), piece.without_place(axes)
-        if own != sizes[0] and block.shape != whole.shape:
+        if own != sizes[0] and not same_size(block.shape, whole.shape):
             raise LayoutError(
                 f"the weights of {listed(mesh, axes)} cut dimension {dim} in the proportion "
                 f"{_ratio(shares)}: where {{0}} is {list(first.shape)}, {{{index}}} has to be "

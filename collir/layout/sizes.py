@@ -1,14 +1,13 @@
 """Integers that carry their formula: sizes that follow from the parameters of a function.
 
-A ``Size`` is an ``int`` in every respect: it is equal to, hashed as, printed as and compared as its
-value, which is that of its formula at the defaults of the parameters. Sums, differences and
-products with integers keep the formula, and so do quotients that divide. Other operations give
-plain integers. As sizes of equal values are equal, a cache by value could return the formula of
-another function; so caches drop formulas (``without_formulas`` of types).
+A ``Size`` computes, prints and is ordered (``<``) as its value, which is that of its formula at the
+defaults of the parameters. Sums, differences and products with integers keep the formula, and so do
+quotients that divide. Other operations give plain integers. It is equal (``==``) only to a size of
+the same value and formula, and so to no plain integer: a cache by sizes is one by formulas.
+``same_size`` says whether two numbers are the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import cast
 
 from collir.layout.formulas import Formula, FormulaError
@@ -36,8 +35,23 @@ class Size(int):
         size.formula = formula
         return size
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(self) is not type(other):
+            return False
+        size = cast("Size", other)
+        return int.__eq__(self, size) and self.formula == size.formula
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Return a hash that a float of the value has not: floats say that they are equal."""
+        return hash(self.formula)
+
     def __reduce__(self) -> tuple[type["Size"], tuple[int, Formula]]:
-        return Size, (int(self), self.formula)
+        return type(self), (int(self), self.formula)
 
     def __copy__(self) -> "Size":
         return self
@@ -76,18 +90,15 @@ class Size(int):
 class OpenSize(Size):
     """A size whose parameters have no values yet, as in code that takes them as arguments.
 
-    It is equal to another open size of the same formula, and to no other number: what is equal is
-    equal for all values. Its text is its formula. Quotients have to divide at the defaults, and all
-    other questions (``<``, ``%``) are answered for the defaults too.
+    It agrees with an open size of the same formula, and with no other number. Its text is its
+    formula. Quotients have to divide at the defaults, and all other questions (``<``, ``%``) are
+    answered for the defaults too.
     """
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpenSize) and self.formula == other.formula
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = int.__hash__
+    @property
+    def number(self) -> object:
+        """What it is compared by: its formula."""
+        return self.formula
 
     def __bool__(self) -> bool:
         return True
@@ -100,32 +111,19 @@ class OpenSize(Size):
     def __format__(self, spec: str) -> str:
         return str(self.formula)
 
-    def __reduce__(self) -> tuple[type["OpenSize"], tuple[int, Formula]]:
-        return OpenSize, (int(self), self.formula)
-
 
 class ShardedSize(OpenSize):
     """An open size of a program whose axes have open sizes too.
 
     A block of a dimension is the size divided by the sizes of axes, which are parameters named as
-    ``@data``. Sizes that depend only on axes are equal if their values are, as programs with such
-    sizes are written for these axes.
+    ``@data``. Sizes that depend only on axes agree if their values do, as programs with such sizes
+    are written for these axes.
     """
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, int):
-            return False
-        if self._is_fixed and (not isinstance(other, ShardedSize) or other._is_fixed):
-            return int(self) == int(other)
-        return formula_of(other) == self.formula
-
-    def __hash__(self) -> int:
-        """Hash by the value if axes alone decide it, else by the formula, unlike an equal float."""
-        return int.__hash__(self) if self._is_fixed else hash(self.formula)
-
-    @cached_property
-    def _is_fixed(self) -> bool:
-        return all(name.startswith("@") for name in self.formula.parameters)
+    @property
+    def number(self) -> object:
+        is_fixed = all(name.startswith("@") for name in self.formula.parameters)
+        return int(self) if is_fixed else self.formula
 
     def block(self, axes: Mapping[str, int]) -> int:
         """Return the size of a block that is sharded over sub-axes of these names and sizes."""
@@ -135,8 +133,20 @@ class ShardedSize(OpenSize):
             formula = formula / Formula.parameter(f"@{name}")
         return ShardedSize(value, formula)
 
-    def __reduce__(self) -> tuple[type["OpenSize"], tuple[int, Formula]]:
-        return ShardedSize, (int(self), self.formula)
+
+def same_size(a: int | Sequence[int], b: int | Sequence[int]) -> bool:
+    """Return whether sizes are the same numbers: at the defaults of their parameters, or for all
+    values of those that are open."""
+    if isinstance(a, int) or isinstance(b, int):
+        return _number(a) == _number(b)
+    return len(a) == len(b) and all(map(same_size, a, b))
+
+
+def _number(size: object) -> object:
+    """Return what decides whether a size agrees with another one."""
+    if isinstance(size, OpenSize):
+        return size.number
+    return int(size) if isinstance(size, Size) else size
 
 
 def sized(value: int, formula: Formula) -> int:

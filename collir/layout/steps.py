@@ -18,6 +18,7 @@ from collir.layout.errors import LayoutError
 from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient
 from collir.layout.mesh import Mesh
+from collir.layout.sizes import Size
 from collir.layout.structure import Linear, Structure, map_structure
 from collir.layout.types import DistType, Place, State
 
@@ -63,6 +64,7 @@ class Parameter:
         default: the value if it is not written; None if it must be written.
         hint: True if it says how the step is carried out and not what it does. It may then be left
             out, and the typing rule does not take it.
+        is_dim: True if it is the number of a dimension, or several: these have no formula.
         of_dims: the meaning of its entry for each dimension of the result: a size, the number of a
             dimension of the operand, or nothing.
     """
@@ -72,6 +74,7 @@ class Parameter:
     kind: ArgumentKind
     default: int | None = None
     hint: bool = False
+    is_dim: bool = False
     of_dims: Literal["size", "number", ""] = ""
 
     @property
@@ -81,7 +84,7 @@ class Parameter:
 
 
 OVER = Parameter("over", "axes", ArgumentKind.AXES)
-DIM = Parameter("dim", "dim", ArgumentKind.INTEGER)
+DIM = Parameter("dim", "dim", ArgumentKind.INTEGER, is_dim=True)
 TO = Parameter("to", "to", ArgumentKind.TYPE)
 AT = Parameter("at", "place", ArgumentKind.PLACE)
 USING = Parameter("using", "algorithm", ArgumentKind.NAME, hint=True)
@@ -207,7 +210,8 @@ class StepKind:
         Raises:
             LayoutError: another argument is wrong, or the step is not its operand.
         """
-        if [self._typed(mesh, operands, arguments)] != list(operands):
+        result = self._typed(mesh, operands, arguments)
+        if len(operands) != 1 or not result.agrees(operands[0]):
             raise self._over_nothing()
 
     def _over_nothing(self) -> LayoutError:
@@ -217,6 +221,14 @@ class StepKind:
         """Return the type of the result; sub-axes may be missing."""
         if self.operands is None and not operands:
             raise LayoutError(f"{self.name} needs at least one operand")
+        for parameter in self.parameters:
+            value = arguments.get(parameter.name) if parameter.is_dim else None
+            numbers = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(number, Size) for number in numbers):
+                raise LayoutError(
+                    f"{self.name} takes numbers of dimensions, no formulas: write the number",
+                    parameter=parameter.name,
+                )
         operand_types = [operands] if self.operands is None else operands
         needed = [
             parameter.name in arguments

@@ -15,7 +15,7 @@ from collir.layout.cuts import block_size, is_even
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.sizes import quotient, without_formula
+from collir.layout.sizes import quotient, same_size, without_formula
 from collir.layout.types import Dim, DistType, check_type, place_text
 
 REPEATED = ""
@@ -124,7 +124,7 @@ def sizes_of(
             if index == REPEATED:
                 continue
             owner, size = first.setdefault(index, (number, dim.size))
-            if size != dim.size:
+            if not same_size(size, dim.size):
                 raise LayoutError(
                     f"{name} needs one size of {index_text(index)}: it is {size} in "
                     f"{{{owner}}} and {dim.size} in {{{number}}}",
@@ -148,7 +148,7 @@ def map_structure(
     ]
     indices = [
         tuple(
-            REPEATED if dim.size == 1 < largest[d] else str(d)
+            REPEATED if same_size(dim.size, 1) and largest[d] > 1 else str(d)
             for d, dim in enumerate(x.dims, rank - len(x.dims))
         )
         for x in operands

@@ -11,7 +11,7 @@ from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.formulas import Formula
 from collir.layout.mesh import Mesh, index_over
-from collir.layout.sizes import Size, explained, formula_of, without_formula, written
+from collir.layout.sizes import Size, explained, formula_of, same_size, without_formula, written
 
 State = Literal["partial", "root", "sharded", "replicated"]
 """The state of a value on a sub-axis; ``root`` is the name for all values held at one coordinate,
@@ -48,7 +48,8 @@ MAX_BYTES = 2**63 - 1
 class Dim:
     """A dimension: its global size, and the sub-axes it is sharded over, major to minor.
 
-    The size may be a ``Size``, which carries its formula.
+    The size may be a ``Size``, which carries its formula: dimensions are equal if their formulas
+    are.
     """
 
     size: int
@@ -103,6 +104,12 @@ class DistType:
         if not any(isinstance(dim.size, Size) for dim in self.dims):
             return ()
         return tuple(formula_of(dim.size) for dim in self.dims)
+
+    def agrees(self, other: "DistType") -> bool:
+        """Return whether types are the same at the defaults of the parameters of a function."""
+        return self == other or (
+            same_size(self.shape, other.shape) and with_sizes(other, self.shape) == self
+        )
 
     @property
     def elements(self) -> int:
@@ -324,7 +331,7 @@ def check_cut(mesh: Mesh, axes: Sequence[str], index: int) -> None:
 
 
 def without_formulas(x: DistType) -> DistType:
-    """Return an equal type whose sizes are plain integers."""
+    """Return the type at the defaults of the parameters: its sizes are plain integers."""
     return with_sizes(x, map(int, x.shape)) if x.formulas else x
 
 
@@ -343,11 +350,6 @@ def with_axes(x: DistType, dim: int, axes: tuple[str, ...]) -> DistType:
 def unsharded(x: DistType) -> DistType:
     """Return the type of the whole value on every device."""
     return DistType(x.dtype, tuple(Dim(dim.size) for dim in x.dims)) if x.axes else x
-
-
-def same_with_formulas(x: DistType, y: DistType) -> bool:
-    """Return whether two types are equal for all values of the parameters of a function."""
-    return x == y and x.formulas == y.formulas
 
 
 def without_trivial_axes(mesh: Mesh, x: DistType) -> DistType:

@@ -1,7 +1,6 @@
 """The efficiency of a device: the launch of kernels, and the work in whole tiles."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 SHARES = ("compute", "memory", "unaligned", "fused")
 """The shares of rates, by name."""
@@ -35,7 +34,7 @@ class Efficiency:
     unaligned: float = 1.0
     fused: float = 1.0
 
-    @cached_property
+    @property
     def inside(self) -> "Efficiency":
         """The efficiency of products in a kernel with other operations: they run in its tiles, and
         not in waves of their own."""

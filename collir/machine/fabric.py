@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import lru_cache
 
 from collir.machine.level import Fabric, Level
 from collir.machine.model import Machine
@@ -94,7 +93,6 @@ def _inside_host(levels: Sequence[tuple[str, Fabric | None]]) -> set[int]:
     return parts | caches
 
 
-@lru_cache(maxsize=1024)
 def _fabrics(levels: tuple[tuple[str, Fabric | None], ...]) -> tuple[Fabric, ...]:
     """Return the fabrics of levels, which are given by name and declared fabric."""
     last = len(levels) - 1

@@ -254,13 +254,13 @@ class Machine:
         """The number of devices: the product of the levels' sizes."""
         return saturated_product(level.size for level in self.levels)
 
-    @cached_property
+    @property
     def level_names(self) -> tuple[str, ...]:
         """The names of the levels as they are written, so that of parents too, outermost first."""
         chains = [(level.parents and level.parents.level, level) for level in self.levels]
         return tuple(level.name for chain in chains for level in chain if level)
 
-    @cached_property
+    @property
     def symmetric(self) -> bool:
         """True if all children of each level are alike and equally far from each other.
 
@@ -268,7 +268,7 @@ class Machine:
         """
         return all(level.uniform and level.rails == 1 and not level.ports for level in self.levels)
 
-    @cached_property
+    @property
     def without_parents(self) -> "Machine":
         """The machine with one switch for all children of a level whose parents differ in size."""
         level, *inner = self.levels

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 
 from lark import Token
 from xdsl.dialects.builtin import IntegerAttr, SymbolRefAttr, i64
@@ -34,7 +33,7 @@ from collir.layout.formulas import FormulaError
 from collir.layout.loops import stack_type
 from collir.layout.sizes import size_with
 from collir.layout.steps import TO, ArgumentKind
-from collir.layout.types import same_with_formulas, unsharded
+from collir.layout.types import unsharded
 from collir.syntax.generic import OPEN, Call, GenericFunction, Misfit, OperandBinding
 from collir.syntax.imports import shipped_functions
 from collir.syntax.lowering import (
@@ -143,7 +142,7 @@ class FunctionLowering(StepLowering):
         if not self.auto or len(values) != len(types):
             return list(values)
         return [
-            laid_out(self.mesh, value, to) if dist_type(value) == unsharded(to) else value
+            laid_out(self.mesh, value, to) if dist_type(value).agrees(unsharded(to)) else value
             for value, to in zip(values, types, strict=True)
         ]
 
@@ -167,7 +166,7 @@ class FunctionLowering(StepLowering):
         changes = any(
             x.keyword == TO.keyword and x.kind in _TYPES for x in operation.KIND.parameters
         )
-        if changes and same_with_formulas(dist_type(result), dist_type(operands[0])):
+        if changes and dist_type(result) == dist_type(operands[0]):
             block.erase_op(result.op)
             return operands[0]
         return result
@@ -263,7 +262,7 @@ class FunctionLowering(StepLowering):
         if number >= 2**63:
             self.error(least, "the number is too large: values have less than 2^63 elements")
             return False
-        function.attributes[FROM] = _integer_attr(number)
+        function.attributes[FROM] = IntegerAttr(number, i64)
         return True
 
     # --- operations that run others -----------------------------------------------------------
@@ -454,7 +453,7 @@ class FunctionLowering(StepLowering):
             return None, {}
         signature = replace(Signature.of(instance.function), result_groups=instance.results)
         for number, (x, expected) in enumerate(zip(types, signature.inputs, strict=True)):
-            if x != expected:
+            if not x.agrees(expected):
                 text = f"{expected.text(self.mesh)} here, and {{{number}}} is {x.text(self.mesh)}"
                 raise LayoutError(f"@{callee.name} takes {text}", operand=number)
         _ = replace(signature, name=callee.name).gradients(self.mesh, types, wrt)
@@ -671,7 +670,7 @@ class FunctionLowering(StepLowering):
         for token, value, expected, tree in zip(tokens, values, results, result_trees, strict=True):
             if value is not None and tree.data in OPEN and tree.children[0] is not None:
                 self.check_dtype(token, dist_type(value), tree.children[0])
-            if value is None or expected is None or dist_type(value) == expected:
+            if value is None or expected is None or dist_type(value).agrees(expected):
                 continue
             message, axes = return_mismatch(dist_type(value), expected, str(token), self.mesh)
             notes = [note(f"{symbol} promises {expected.text(self.mesh)} here", declared_at)]
@@ -690,8 +689,3 @@ class FunctionLowering(StepLowering):
         if x.dtype is not dtype:
             promised = note(f"{dtype}[...] is promised here", self.position(name))
             self.error(token, f"{token} is {x.text(self.mesh)}, not {dtype}[...]", promised)
-
-
-@cache
-def _integer_attr(value: int) -> IntegerAttr:
-    return IntegerAttr(value, i64)

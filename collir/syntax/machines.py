@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from lark import Token
@@ -24,7 +23,6 @@ PRESETS = Path(__file__).parent.parent / "machine" / "presets"
 MachinesByName = dict[str, tuple[MachineOp, Token]]
 
 
-@cache
 def shipped() -> tuple[str, ...]:
     """Return the names of the machines that ship with collir."""
     return tuple(sorted(path.stem for path in PRESETS.glob("*.coll")))

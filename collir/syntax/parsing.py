@@ -28,7 +28,6 @@ _OWN_TERMINALS = (ArgumentKind.AXES, ArgumentKind.PLACE, ArgumentKind.FLAG)
 """The kinds of arguments whose keywords have a terminal of their own."""
 
 
-@cache
 def clauses() -> dict[str, list[str]]:
     """Return the keywords of clauses by terminal; terminals differ in the argument behind.
 

@@ -8,7 +8,6 @@ from collir.ir.fields import Fields, groups, parted
 from collir.ir.roles import Role
 from collir.layout import Dim, DistType, Mesh
 from collir.layout.sizes import written
-from collir.layout.types import same_with_formulas
 from collir.syntax.parsing import parse
 from collir.syntax.records import RecordField, RecordLowering, named_group
 from collir.syntax.trees import SyntaxTree
@@ -79,8 +78,7 @@ class Records:
             lowering.float_dtype = floats[0] if floats else None
             types = [lowering.type(field.type) for field in declared]
             if lowering.errors or not all(
-                x is not None and same_with_formulas(x, y)
-                for x, (_, y, _) in zip(types, values, strict=True)
+                x is not None and x == y for x, (_, y, _) in zip(types, values, strict=True)
             ):
                 continue
             roles = {role for *_, role in values}

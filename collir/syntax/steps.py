@@ -195,7 +195,7 @@ class StepLowering(TypeLowering):
         given = all(x.name in properties for x in kind.parameters if x.required)
         if len(self.errors) == errors_before and len(defined) == len(operands) and given:
             result = self.build(name, operation, defined, tokens, properties, places, block)
-        if result is not None and expected is not None and dist_type(result) != expected:
+        if result is not None and expected is not None and not dist_type(result).agrees(expected):
             place: Token = tree.children[-1].children[0]
             self.error(
                 place,

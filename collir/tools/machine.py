@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,6 @@ def _device_json(device: Device) -> dict[str, Any]:
     return asdict(device) | {"compute": dict(device.compute)}
 
 
-@cache
 def presets() -> dict[str, Preset]:
     """Return the machines that ship with collir, by name."""
     return {name: preset(name) for name in shipped()}

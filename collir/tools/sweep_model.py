@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import chain, groupby
 from multiprocessing import Pool
 
@@ -254,13 +254,13 @@ def _passed(module: ModuleOp, passes: str) -> ModuleOp:
     return module
 
 
-@cache
+@lru_cache(maxsize=16)
 def _text_of(*given: *Given) -> str:
     """Return the text of the module of a training step, with all that it is read from."""
     return emit(step_of(*given).module)
 
 
-@cache
+@lru_cache(maxsize=16)
 def step_of(
     path: str,
     text: str,

@@ -53,7 +53,6 @@ def _merged(kind: str, rows: Callable[[Universe], Mapping[str, _T]]) -> dict[str
     return known
 
 
-@cache
 def known_dialects() -> Mapping[str, Callable[[], Dialect]]:
     """Return all dialects by name."""
     # Imported here because it is slow and the tools start fast.

@@ -118,7 +118,7 @@ def _source(value: SSAValue, dim: int) -> SSAValue | None:
         return None
     before, after = dist_type(op.input), dist_type(value)
     gathered = with_axes(before, dim, ())
-    return op.input if before != after and gathered == after else None
+    return op.input if not before.agrees(after) and gathered.agrees(after) else None
 
 
 def _gathered(op: DistOp) -> Blocks:
@@ -143,6 +143,6 @@ def _is_cut(op: DistOp, dim: int, axes: tuple[str, ...]) -> bool:
     return bool(users) and all(
         isinstance(user, DistOp)
         and user.kind.layout_only
-        and with_axes(dist_type(op.result), dim, axes) == dist_type(user.result)
+        and with_axes(dist_type(op.result), dim, axes).agrees(dist_type(user.result))
         for user in users
     )

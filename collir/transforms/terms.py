@@ -14,6 +14,7 @@ from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import KEEP, REDISTRIBUTE, SEND, step_between
 from collir.layout.mesh import index_over
 from collir.layout.rules import unreached
+from collir.layout.sizes import same_size
 from collir.layout.steps import AT, DIM, OVER, Argument, ArgumentKind, StepKind
 from collir.layout.types import State, place_at
 
@@ -85,7 +86,7 @@ class BlockSteps:
             LayoutError: the layout cannot be reached.
         """
         x = dist_type(value)
-        if x == to:
+        if x.agrees(to):
             return value
         for kind, arguments in single_steps(self.mesh, x, to):
             return self.step(kind.name, (value,), arguments)
@@ -114,7 +115,7 @@ def single_steps(
     """Yield the steps that lead from a layout to another."""
     for kind, arguments in _moves(mesh, x, to):
         try:
-            if kind.result_type(mesh, [x], arguments) == to:
+            if kind.result_type(mesh, [x], arguments).agrees(to):
                 yield kind, arguments
         except LayoutError:
             continue
@@ -202,14 +203,14 @@ class BlockValue:
         """Return the value repeated along dimensions of size 1 to the shape and the layout of a
         type; a partial value stays partial."""
         to = replace(x, partial=self.type.partial, reduction=self.type.reduction)
-        return self if self.type == to else self.step("broadcast_to", to=to)
+        return self if self.type.agrees(to) else self.step("broadcast_to", to=to)
 
     def summed_to(self, x: DistType) -> "BlockValue":
         """Return the sum over the dimensions along which a value of this shape was repeated."""
         own, shape = self.type.shape, x.shape
-        if own == shape:
+        if same_size(own, shape):
             return self
         more = len(own) - len(shape)
-        dims = [d for d, n in enumerate(own) if d < more or (n != 1 == shape[d - more])]
+        dims = [d for d, n in enumerate(own) if d < more or not same_size(n, shape[d - more])]
         total = self.step("sum", dims=tuple(dims)) if dims else self
-        return total if total.type.shape == shape else total.step("reshape", shape=shape)
+        return total if same_size(total.type.shape, shape) else total.step("reshape", shape=shape)

@@ -6,7 +6,6 @@ MPIAllreduce follows every second product, forwards and backwards.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from distir.operations import Extent, Operation, Shape
 
@@ -58,7 +57,6 @@ def _reduced(value: Shape) -> Operation:
     return Operation("MPIAllreduce", value, (value,), (value,))
 
 
-@cache
 def forward(stage: Stage, begins: bool) -> tuple[Operation, ...]:
     """Return the operations of a forward task; ``begins``: on the first microbatch.
 
@@ -80,7 +78,6 @@ def forward(stage: Stage, begins: bool) -> tuple[Operation, ...]:
     return tuple(operations)
 
 
-@cache
 def backward(stage: Stage, begins: bool) -> tuple[Operation, ...]:
     """Return the operations of a backward task; ``begins``: on the first microbatch.
 

@@ -83,7 +83,7 @@ class _StepCosts:
         self.reduction, self.all_reduce, self.model = reduction, all_reduce, model
         self._known: dict[tuple[Instruction, float], StepCost | None] = {}
         machine = all_reduce.mesh.machine
-        self._by_key = _costs_on(machine, model) if machine.symmetric else {}
+        self._by_key = costs_on(machine, model) if machine.symmetric else {}
 
     def costs(self, program: Program) -> Iterator[StepCost]:
         """Yield the costs of the steps of a program.
@@ -130,7 +130,7 @@ class _StepCosts:
 
 
 @lru_cache(maxsize=16)
-def _costs_on(machine: Machine, model: CostModel) -> dict[Hashable, StepCost]:
+def costs_on(machine: Machine, model: CostModel) -> dict[Hashable, StepCost]:
     """Return the costs of steps on a machine that are known, by ``_key_without_names``."""
     return {}
 
@@ -144,8 +144,3 @@ def _key_without_names(step: Collective) -> Hashable:
     )
     in_order = (tuple(sorted(factors, key=str)) for factors in unordered)
     return (step.kind, step.size, tuple(axes), *in_order)
-
-
-def forget() -> None:
-    """Forget all costs, for measurements."""
-    _costs_on.cache_clear()

@@ -163,7 +163,7 @@ def programs(
 
 
 @lru_cache(maxsize=64)
-def _cache(hierarchy: Hierarchy, size: int, reading: RuleReading) -> list[Program]:
+def listed_programs(hierarchy: Hierarchy, size: int, reading: RuleReading) -> list[Program]:
     """Return the list that ``known_programs`` fills; empty until then."""
     return []
 
@@ -177,7 +177,7 @@ def known_programs(
         TimeoutError: ``monotonic()`` is greater than ``until``.
     """
     small = shrunk_hierarchy(hierarchy)
-    cached = _cache(small, size, reading)
+    cached = listed_programs(small, size, reading)
     if cached:
         yield from cached
         return
@@ -186,8 +186,3 @@ def known_programs(
         listed.append(program)
         yield program
     cached[:] = listed
-
-
-def forget() -> None:
-    """Forget the programs that were listed, for measurements."""
-    _cache.cache_clear()

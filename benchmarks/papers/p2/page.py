@@ -636,10 +636,10 @@ def _forget() -> None:
     """Clear all caches, so that earlier runs do not help."""
     step_cost.cache_clear()
     ports.ports_of.cache_clear()
-    ports.forget_times()
+    ports.times_on.cache_clear()
     graph.graph.cache_clear()
-    candidates.forget()
-    enumeration.forget()
+    candidates.costs_on.cache_clear()
+    enumeration.listed_programs.cache_clear()
     gc.collect()
 
 

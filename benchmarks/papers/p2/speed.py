@@ -68,7 +68,7 @@ def forget() -> None:
     """Clear all caches except those of graphs, which do not depend on a mesh."""
     step_cost.cache_clear()
     ports.ports_of.cache_clear()
-    ports.forget_times()
+    ports.times_on.cache_clear()
     gc.collect()
 
 

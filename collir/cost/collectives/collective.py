@@ -1,14 +1,12 @@
 """A collective as the cost models see it: its kind, its size, and the ranks that take part."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from collir.cost.collectives.table import COSTS
 from collir.cost.collectives.uneven import UnevenSizes
 from collir.cost.network.group import Group
 from collir.layout import DistType, Mesh, Place
-from collir.layout.formulas import Formula
-from collir.layout.sizes import OpenSize, formula_of
 
 
 class LayoutChange(NamedTuple):
@@ -58,8 +56,6 @@ class Collective:
         rows: in how many rows the blocks lie that are cut out of an operand, and those that are
             joined to a result. In one row they lie one behind the other, as along the first
             dimension; else a device copies its full buffer before or after they are sent.
-        open: the formulas of its size and rows where these are open. They tell collectives apart in
-            caches, as sizes are equal if their values at the defaults are.
     """
 
     kind: str
@@ -74,12 +70,6 @@ class Collective:
     base: int = 0
     uneven: UnevenSizes | None = None
     rows: tuple[float, float] = (1, 1)
-    open: tuple[Formula, ...] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Note the formulas of open sizes."""
-        numbers = (x for x in (self.size, *self.rows) if isinstance(x, OpenSize))
-        object.__setattr__(self, "open", tuple(map(formula_of, numbers)))
 
     @property
     def ranks(self) -> int:

@@ -185,7 +185,6 @@ _MIXED = np.modf(np.sqrt(np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37]))
 # --- symbols ------------------------------------------------------------------------------------
 
 
-@cache
 def symbol(name: str) -> sympy.Symbol:
     """Return the symbol of a parameter, a constant, or an axis, whose name begins with ``@``."""
     return sympy.Symbol(name.removeprefix("@"), positive=True)

@@ -8,7 +8,7 @@ in linear time.
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 
 import sympy
 
@@ -80,7 +80,7 @@ def _of_part(seconds: Sequence[Expr], before: Sequence[Sequence[int]]) -> Expr:
     return _makespan_of(plan)(*distinct)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _makespan_of(plan: Plan) -> type[Makespan]:
     """Return the function from the distinct times of tasks to the time of them all."""
     last_use = {n: number for number, (_, before) in enumerate(plan) for n in before}

@@ -95,7 +95,7 @@ class CollectiveFormula(Valued):
     model: CostModel
 
 
-@cache
+@lru_cache(maxsize=MACHINES)
 def sent_by(collective: Collective, model: CostModel) -> type[CollectiveFormula]:
     """Return the function from the bytes of a collective and the numbers of its mesh to seconds."""
     axes, links = len(collective.mesh.sub_axes), tuple(own_links(collective).values())

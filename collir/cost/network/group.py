@@ -106,7 +106,7 @@ class Group:
             return self
         return replace(self, machine=self.machine.without_parents)
 
-    @cached_property
+    @property
     def parents_of_ranks(self) -> Array:
         """The parent of each rank on the outermost level, as an array of (group, rank); groups that
         differ only further inside are one. One parent for all if the level has none."""
@@ -244,7 +244,7 @@ class Group:
                 children = [child + digit.step * x for child in children for x in range(digit.size)]
         return children
 
-    @cached_property
+    @property
     def uneven(self) -> bool:
         """True if groups extend over children whose ports differ."""
         return any(ports and self.spread(index) > 1 for index, ports in enumerate(self.each_port))
@@ -264,12 +264,12 @@ class Group:
             reached = {offset + digit.stride * x for offset in reached for x in steps}
         return len({offset // block for offset in reached})
 
-    @cached_property
+    @property
     def is_power_of_two(self) -> bool:
         """True if the number of ranks is a power of two."""
         return self.size & (self.size - 1) == 0
 
-    @cached_property
+    @property
     def bits(self) -> tuple[tuple[RankDigit, int], ...]:
         """The bits of the index of 2^k ranks, least significant first: (digit, value in it)."""
         return tuple(

@@ -7,7 +7,6 @@ no closed form on a group are listed.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -478,7 +477,6 @@ def next_pairs(group: Group, level: int) -> Pairs:
     return _ShiftTraffic(Shift(1)).pairs(group, level)
 
 
-@lru_cache(maxsize=4096)
 def shape_of(group: Group) -> GroupShape:
     """Return the shape of a group."""
     return GroupShape.on((GroupDigit(x.size, x.level) for x in group.digits), group.levels)

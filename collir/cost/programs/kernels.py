@@ -27,6 +27,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.fusion import kernel_name
 from collir.ir.roles import role_of
 from collir.layout import Mesh
+from collir.layout.sizes import same_size
 from collir.layout.structure import REPEATED, Structure
 
 
@@ -113,7 +114,7 @@ def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> F
         if kernel not in maps and not _reduces(kernel):
             continue
         points = kernel.result if kernel in maps else kernel.input
-        if _elements(points, mesh) == _elements(op.result, mesh):
+        if same_size(_elements(points, mesh), _elements(op.result, mesh)):
             last[op] = kernel
     reading = maps.union(op for op in ops if isinstance(op, DistOp) and _reduces(op)) - inside
     made = _made_again([op for op in ops if op in maps], reading)

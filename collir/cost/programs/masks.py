@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from fractions import Fraction
-from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from xdsl.ir import SSAValue
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
-from collir.layout.sizes import OpenSize, without_formula
+from collir.layout.sizes import OpenSize, same_size, without_formula
 
 TILE = 128
 """The positions along a side of a tile of scores: FlashAttention-2 and -3 take 64 to 192."""
@@ -320,7 +319,7 @@ def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> Seen:
 
     side = int(first)
     share = most(side, int(second))
-    if isinstance(first, OpenSize) and first == second and side % TILE == 0:
+    if isinstance(first, OpenSize) and same_size(first, second) and side % TILE == 0:
         return _of_square(first, lambda tiles: most(tiles * TILE, tiles * TILE))
     return Seen(share.numerator, share.denominator)
 
@@ -341,7 +340,6 @@ def _of_square(side: OpenSize, share: Callable[[int], Fraction]) -> Seen:
     return Seen(numerator, scale * side * side)
 
 
-@lru_cache(maxsize=4096)
 def _tiles(rows: int, columns: int, low: float, high: float) -> Fraction:
     """Return the part of a matrix's tiles with an element whose column less row is within
     limits."""

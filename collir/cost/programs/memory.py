@@ -12,6 +12,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from collir.cost.programs.kernels import FusedKernels
 from collir.cost.programs.schedule import TimeSpan
 from collir.dialects.nested import RepeatOp
+from collir.dialects.tensor import same_type
 from collir.ir.buffers import BufferPlan, copied_results
 from collir.ir.roles import ROLE, Role, argument_roles, result_roles, role_of
 
@@ -168,7 +169,7 @@ def replaced_arguments(function: FuncOp, where: BufferPlan) -> dict[SSAValue, SS
     ):
         if role not in (Role.PARAMETER, Role.STATE):
             continue
-        found = next((it for it in left if it[1] is role and it[0].type == value.type), None)
+        found = next((it for it in left if it[1] is role and same_type(it[0], value)), None)
         if found is None:
             continue
         left.remove(found)

@@ -8,7 +8,6 @@ keeps; times say when.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -45,12 +44,12 @@ class PipelineRun:
     starts: Sequence[Sequence[float]]
     ends: Sequence[Sequence[float]]
 
-    @cached_property
+    @property
     def time(self) -> float:
         """Seconds until the last task has ended."""
         return max((ends[-1] for ends in self.ends if ends), default=0.0)
 
-    @cached_property
+    @property
     def busy(self) -> tuple[float, ...]:
         """Seconds that each place runs tasks."""
         pairs = zip(self.starts, self.ends, strict=True)

@@ -10,7 +10,7 @@ sum. The cut is the fastest one, as libraries choose it.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
-from collir.layout.sizes import without_formula
+from collir.layout.sizes import same_size, without_formula
 from collir.layout.structure import REPEATED, Structure
 from collir.machine import Efficiency
 
@@ -81,7 +81,7 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> MatrixProducts |
         numbers[0] = max(1, min(sizes[group], chosen))
         numbers[cut] = math.ceil(chosen / numbers[0])
     product = MatrixProducts(*numbers)
-    return None if product.rows == product.columns == 1 else product
+    return None if same_size((product.rows, product.columns), (1, 1)) else product
 
 
 def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
@@ -172,7 +172,6 @@ def _tile_time(sides: Sequence[int], full: Sequence[int]) -> float:
     return max(math.prod(sides) / math.prod(full), sum(sides) / sum(full))
 
 
-@cache
 def _tile_sides(full: tuple[int, int]) -> frozenset[tuple[int, int]]:
     """Return the sizes of tiles to try: those whose sides are halves, quarters and so on."""
     ways = (full, full[::-1])

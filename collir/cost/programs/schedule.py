@@ -60,7 +60,7 @@ class StepTask:
         """Seconds that it takes if it runs alone."""
         return math.fsum(phase.time for phase in self.phases)
 
-    @cached_property
+    @property
     def busy(self) -> dict[Resource, float]:
         """Seconds that it keeps each resource busy."""
         busy: dict[Resource, float] = {}

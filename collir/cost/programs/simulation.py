@@ -267,7 +267,7 @@ class Simulation:
             elif step.sent:
                 yield step.sent, times
 
-    @cached_property
+    @property
     def streams(self) -> int:
         """The number of streams: one for each level, one for local steps, and one for the sends of
         pipelines between each two places."""
@@ -279,7 +279,7 @@ class Simulation:
         """True if steps may run at the same time."""
         return any(not step.task.waited or step.sites for step in self.program)
 
-    @cached_property
+    @property
     def _has_loops_apart(self) -> bool:
         return len(self.places) > 1 and any(step.loop for step in self.program)
 
@@ -328,7 +328,7 @@ class Simulation:
         inside = sum(s.loop.times * s.loop.body.issues_on(device_class) for s in steps if s.loop)
         return inside + sum(step.issues for step in steps)
 
-    @cached_property
+    @property
     def time_before_copies(self) -> float:
         """The end of the last step before results that lie in other buffers are copied."""
         timed = zip(self.steps, self.spans, strict=True)
@@ -373,7 +373,7 @@ class Simulation:
         """Return the peak of the memory of a device of a class."""
         return peak_of(self.buffers[device_class], self.spans)
 
-    @cached_property
+    @property
     def has_roles(self) -> bool:
         """True if some buffer is there for a value with a role."""
         held = any(buffer.use in BY_ROLE for buffers in self.held for buffer in buffers)
@@ -384,7 +384,7 @@ class Simulation:
         """The largest number of bytes that a device of each class holds at any time."""
         return [most_held(buffers, self.spans) for buffers in self.buffers]
 
-    @cached_property
+    @property
     def fullest(self) -> tuple[float, float | None, str]:
         """The fullest memory of any class of devices: its peak in bytes, its capacity, and the kind
         of the device if the machine has several."""

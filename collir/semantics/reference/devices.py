@@ -56,7 +56,7 @@ def interval(mesh: Mesh, rank: int, dim: Dim) -> tuple[int, int]:
     that agree with the device's on the sub-axes so far.
     """
     if not any(axis.weights for axis in mesh.axes):
-        part = dim.size // math.prod(mesh.by_name[axis].size for axis in dim.axes)
+        part = int(dim.size) // math.prod(mesh.by_name[axis].size for axis in dim.axes)
         index = index_in(mesh, rank, dim.axes)
         return index * part, (index + 1) * part
     begin, part = Fraction(0), Fraction(dim.size)

@@ -7,7 +7,6 @@ program must compute the same as this function.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -34,7 +33,6 @@ def undistributed(x: DistType) -> DistType:
     return replace(x, dims=dims, partial=frozenset(), reduction=None, place=())
 
 
-@cache
 def _one_device() -> ModuleOp:
     machine = Machine("collir_one_device", (Level("device", 1, port=1.0, latency=0.0),))
     return module_of(Mesh(_MESH, machine, (Axis("device", 1),)))
@@ -45,7 +43,7 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
 
     The steps of functions that it calls stand in the place of the calls.
     """
-    module = _one_device().clone()
+    module = _one_device()
     function = function_without_calls(function)
     block = block_alone(function.body.block)
     inputs = [_type(value) for value in function.args]

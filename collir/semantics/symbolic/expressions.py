@@ -27,6 +27,7 @@ from functools import cached_property
 
 from collir.layout import DType, Reduction
 from collir.semantics.symbolic.indices import Index, Var, variables
+from collir.semantics.symbolic.numbering import interval_number
 
 Variables = frozenset[Var]
 
@@ -246,9 +247,6 @@ class Select:
 
 Expr = Sum | Select
 
-_interval_numbers: dict[tuple[Index, int], int] = {}
-
-
 MAX_INTERVALS = 2**18
 """The most intervals of choices in one proof."""
 
@@ -259,15 +257,10 @@ def interval_variable(at: Index, start: int, length: int) -> Var:
     Raises:
         UnprovenError: there are more than ``MAX_INTERVALS``.
     """
-    number = _interval_numbers.setdefault((at, start), len(_interval_numbers))
+    number = interval_number((at, start))
     if number > MAX_INTERVALS:
         raise UnprovenError("what is put together and cut has too many pieces")
     return Var("branch", number, length)
-
-
-def forget_interval_variables() -> None:
-    """Forget all interval variables, at the start of a proof; older expressions become invalid."""
-    _interval_numbers.clear()
 
 
 ZERO_EXPR = Sum(Fraction(0))

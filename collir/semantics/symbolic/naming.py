@@ -37,6 +37,7 @@ from collir.semantics.symbolic.indices import (
     variable,
     variables,
 )
+from collir.semantics.symbolic.numbering import part_number
 
 Node = Expr | Summand | SummedTerm | Family
 """A part of an expression."""
@@ -185,18 +186,6 @@ def _chains(parts: Sequence[Var], found: Mapping[Var, Mapping[int, int]]) -> Ite
 
 # --- an order that depends on no names ----------------------------------------------------------
 
-_numbers: dict[Hashable, int] = {}
-
-
-def _number(key: Hashable) -> int:
-    """Return a number that stands for a key, the same for equal keys."""
-    return _numbers.setdefault(key, len(_numbers))
-
-
-def forget_numbers() -> None:
-    """Forget the numbers of keys, at the start of a proof."""
-    _numbers.clear()
-
 
 def ordered(bound: Iterable[Var], nodes: Sequence[Node]) -> list[Var]:
     """Return variables in an order that depends only on where they occur in parts of expressions.
@@ -206,7 +195,7 @@ def ordered(bound: Iterable[Var], nodes: Sequence[Node]) -> list[Var]:
     left = list(bound)
     if len(left) < 2:
         return left
-    colours = {v: _number(("size", v.size)) for v in left}
+    colours = {v: part_number(("size", v.size)) for v in left}
     while True:
         colours = _refined(nodes, colours)
         classes: dict[int, list[Var]] = {}
@@ -216,7 +205,7 @@ def ordered(bound: Iterable[Var], nodes: Sequence[Node]) -> list[Var]:
         if not tied:
             return sorted(left, key=colours.__getitem__)
         first = classes[min(tied)][0]
-        colours[first] = _number(("first", colours[first]))
+        colours[first] = part_number(("first", colours[first]))
 
 
 def _refined(nodes: Sequence[Node], colours: dict[Var, int]) -> dict[Var, int]:
@@ -227,7 +216,7 @@ def _refined(nodes: Sequence[Node], colours: dict[Var, int]) -> dict[Var, int]:
         for number, node in enumerate(nodes):
             colouring.visit(node, number)
         colours = {
-            v: _number((colour, tuple(sorted(colouring.places[v]))))
+            v: part_number((colour, tuple(sorted(colouring.places[v]))))
             for v, colour in colours.items()
         }
         finer = len(set(colours.values()))
@@ -248,7 +237,7 @@ class _Colouring:
         """Return a number for a part of an expression in which variables are their colours."""
         known = self.keys.get(id(node))
         if known is None:
-            known = self.keys[id(node)] = _number(self._key(node))
+            known = self.keys[id(node)] = part_number(self._key(node))
         return known
 
     def _key(self, node: Node) -> Hashable:
@@ -277,16 +266,16 @@ class _Colouring:
 
     def _index_key(self, index: Index) -> int:
         terms = ((times, self._base(base), lo, n) for times, (base, lo, n) in index.terms)
-        return _number((index.offset, tuple(sorted(terms))))
+        return part_number((index.offset, tuple(sorted(terms))))
 
     def _base(self, base: Var | Index) -> int:
         if isinstance(base, Index):
             return self._index_key(base)
         colour = self.colours.get(base)
         if colour is not None:
-            return _number(("colour", colour))
+            return part_number(("colour", colour))
         inner = base.kind in ("bound", "branch", "new")
-        return _number((base.kind, base.size) if inner else base)
+        return part_number((base.kind, base.size) if inner else base)
 
     def visit(self, node: Node, path: int) -> None:
         """Note the places of all variables in a part of an expression that is at a place."""
@@ -299,15 +288,15 @@ class _Colouring:
                 here = (path, self.key(node))
                 self._visit_index(node.at, here)
                 for number, (_, value) in enumerate(node.branches):
-                    self.visit(value, _number((here, number)))
+                    self.visit(value, part_number((here, number)))
             case Product():
                 for family, power in node.factors:
-                    self.visit(family, _number((path, self.key(node), power)))
+                    self.visit(family, part_number((path, self.key(node), power)))
             case Sum():
                 for term, times in node.terms:
-                    self.visit(term, _number((path, self.key(node), times)))
+                    self.visit(term, part_number((path, self.key(node), times)))
             case _:
-                here = _number((path, self.key(node)))
+                here = part_number((path, self.key(node)))
                 for child in children_of(node):
                     self.visit(child, here)
 
@@ -318,4 +307,4 @@ class _Colouring:
             if isinstance(base, Index):
                 self._visit_index(base, (place, times, lo, n))
             elif base in self.places:
-                self.places[base].append(_number((place, times, lo, n)))
+                self.places[base].append(part_number((place, times, lo, n)))

@@ -181,7 +181,7 @@ class UnevenRun(AnyRun[UnevenBuffers]):
 
     def _position(self, of: Class, dim: Dim, number: int, local: int) -> Index:
         """Return the position in the whole dimension of a position in a block of it."""
-        begin, length = 0, dim.size
+        begin, length = 0, int(dim.size)
         parts: list[tuple[int, Index]] = [(1, variable(position_variable(number, local)))]
         for place, axis in enumerate(dim.axes):
             known = coordinates_in(self.mesh, of).get(axis)

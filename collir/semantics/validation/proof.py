@@ -26,10 +26,9 @@ from collir.semantics.symbolic.expressions import (
     Expr,
     Opaque,
     UnprovenError,
-    forget_interval_variables,
 )
 from collir.semantics.symbolic.indices import constant
-from collir.semantics.symbolic.naming import forget_numbers
+from collir.semantics.symbolic.numbering import new_numbers
 from collir.semantics.symbolic.provenance import (
     ProvenDifference,
     expressions_equal,
@@ -78,11 +77,10 @@ def proven(before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int] | None = N
     return verdict
 
 
+@new_numbers()
 def _proven(before: FuncOp, after: FuncOp, computations: Computations, loops: bool) -> Verdict:
     """Return the verdict on two functions, with or without loops, by one way of computing."""
     mesh = mesh_of(before)
-    forget_interval_variables()
-    forget_numbers()
     try:
         sides = [results_by_class(function, computations) for function in (before, after)]
         if loops or computations.of_models:
@@ -110,10 +108,9 @@ def mean_the_same(before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int]) ->
     return any(_mean_the_same(before, after, computations) for computations in ways)
 
 
+@new_numbers()
 def _mean_the_same(before: FuncOp, after: FuncOp, computations: Computations) -> bool:
     mesh = mesh_of(before)
-    forget_interval_variables()
-    forget_numbers()
     sides: list[list[tuple[SymbolicValue, ...]]] = []
     try:
         for function in (before, after):

@@ -132,8 +132,9 @@ def _signature_difference(before: FuncOp, after: FuncOp) -> str:
         if len(old) != len(new):
             return f"it has {_counted(len(new), kind)}, and had {len(old)}"
         for index, (old_type, new_type) in enumerate(zip(old, new, strict=True)):
-            if old_type != new_type:
-                texts = [type_of_attribute(x).text(mesh) for x in (new_type, old_type)]
+            types = [type_of_attribute(x) for x in (new_type, old_type)]
+            if not types[0].agrees(types[1]):
+                texts = [x.text(mesh) for x in types]
                 return f"its {kind} {index} is {texts[0]}, and was {texts[1]}"
     return ""
 

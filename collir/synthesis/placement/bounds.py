@@ -60,7 +60,7 @@ class PartialPlacement:
     left: Mapping[str, int]
     shared: int
 
-    @cached_property
+    @property
     def _free(self) -> list[int]:
         """Number of devices not yet divided on the outermost 0, 1, 2, ... levels."""
         sizes = [1] * self.shared + [*self.sizes[self.shared :]]

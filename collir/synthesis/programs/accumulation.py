@@ -21,7 +21,7 @@ from collir.cost.steps import seconds_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
-from collir.dialects.tensor import dist_type
+from collir.dialects.tensor import dist_type, same_type
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of, meshes_of
 from collir.ir.steps import step_op
@@ -143,7 +143,7 @@ class _Program:
         wide = [
             user
             for use in op.result.uses
-            if isinstance(user := use.operation, DistOp) and user.result.type == self.wide.type
+            if isinstance(user := use.operation, DistOp) and same_type(user.result, self.wide)
             if user.kind.elementwise and user.mnemonic == "cast"
         ]
         replace_by(op, self.ops, result, listener)
@@ -211,7 +211,7 @@ def _program(
     steps.then("cast", dtype=x.dtype.value)
     if not op.kind.shards:
         steps.then("all_gather", axes=(*first, *rest), dim=dim)
-    if steps.type != dist_type(row[-1].result):
+    if not steps.type.agrees(dist_type(row[-1].result)):
         raise LayoutError(f"the steps lead to {steps.type}")
     return _Program(tuple(steps.ops), wide)
 

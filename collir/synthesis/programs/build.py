@@ -20,6 +20,7 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.steps import is_free
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import MASK, STEPS
+from collir.layout.sizes import same_size
 from collir.layout.steps import ASYNC, Argument
 from collir.layout.types import with_sizes
 from collir.synthesis.programs.steps import ChunkPipeline, CollectiveStep, scattered
@@ -123,7 +124,7 @@ def planned(
         chain = Chain(mesh, value)
         with suppress(LayoutError):
             _plain(chain, steps, target, dim)
-            if chain.type == target:
+            if chain.type.agrees(target):
                 return ProgramPlan(value, tuple(chain.steps), chain.value)
     chain = Chain(mesh, value)
     try:
@@ -131,7 +132,7 @@ def planned(
     except LayoutError:  # it gathers other sub-axes than were scattered last
         chain = Chain(mesh, value)
         _viewed(chain, steps, target, pipeline, apart=True)
-    if chain.type != target:
+    if not chain.type.agrees(target):
         raise LayoutError(f"the steps lead to {chain.type}, not to {target}")
     return ProgramPlan(value, tuple(chain.steps), chain.value)
 
@@ -423,7 +424,7 @@ class _View:
 
     def _reshape(self) -> None:
         shape = tuple(part.size for part in self.parts)
-        if shape != self.chain.type.shape:
+        if not same_size(shape, self.chain.type.shape):
             self.chain.then("reshape", shape=shape)
 
     def _pad(self, place: int, high: int) -> None:

@@ -19,7 +19,7 @@ from collir.cost.steps import seconds_of, standing_alone
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder, repeats_operands
-from collir.dialects.tensor import dist_type
+from collir.dialects.tensor import dist_type, same_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.layout import DistType, LayoutError, Mesh
@@ -107,7 +107,7 @@ class _Fusion:
             result = left.kind.result_type(self.mesh, [total], left.arguments)
         except LayoutError:  # the maximum of a sum is no sum of maxima
             return
-        if result != dist_type(op.result) or not self._pays(left, op, operands, total):
+        if not result.agrees(dist_type(op.result)) or not self._pays(left, op, operands, total):
             return
         if self.rewrites.makes("add", alike(left), alike(right)):
             added = OPERATIONS[ADD.name].make(self.mesh, left.operands[0], right.operands[0])
@@ -138,10 +138,11 @@ class _Fusion:
         """Put the cheapest program in the place of steps in a row."""
         for chain in list(chains(self.function)):
             first, last = chain[0].operands[0], chain[-1]
-            if first.type == last.result.type and self.rewrites.makes("none", first.type):
+            same = same_type(first, last.result)
+            if same and self.rewrites.makes("none", first.type):
                 replace_by(last, [], first, self.listener)
                 erase(chain[:-1])
-            elif first.type != last.result.type:
+            elif not same:
                 self._shorten(chain)
 
     def _shorten(self, chain: Sequence[DistOp]) -> None:

@@ -19,6 +19,7 @@ from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.model import CostModel, step_estimate
 from collir.cost.network.group import Group
 from collir.layout import Mesh
+from collir.machine import Machine
 
 Array = npt.NDArray[Any]
 
@@ -65,6 +66,7 @@ class Ports:
         self._symmetric = group.machine.symmetric
         self._as_written = (concrete.model, concrete.order) == ("alpha-beta", "written")
         self._empty: dict[tuple[str, int], float] = {}
+        self._times = times_on(mesh.machine, model)
         self._inner: dict[int, tuple[int, ...]] = {}
         self._sizes: dict[int, int] = {}
 
@@ -192,22 +194,21 @@ class Ports:
         digits = tuple((digit.level, digit.size) for digit in group.digits)
         others = tuple(sorted((digit.level, digit.size) for digit in group.others))
         sizes = collective.size, collective.uneven
-        key = (self.mesh.machine, self._model, collective.kind, digits, others, *sizes)
-        known = _TIMES.get(key)
-        if known is None:
-            if len(_TIMES) >= _MOST_TIMES:
-                _TIMES.clear()
-            known = _TIMES[key] = step_estimate(collective, self._model)[1].time
-        return known
+        key = (collective.kind, collective.algorithm, digits, others, *sizes)
+        if key not in self._times:
+            if len(self._times) >= _MOST_TIMES:
+                self._times.clear()
+            self._times[key] = step_estimate(collective, self._model)[1].time
+        return self._times[key]
 
 
-_TIMES: dict[object, float] = {}
 _MOST_TIMES = 200_000
 
 
-def forget_times() -> None:
-    """Forget the times of all collectives."""
-    _TIMES.clear()
+@lru_cache(maxsize=8)
+def times_on(machine: Machine, model: CostModel) -> dict[object, float]:
+    """Return the times on a machine that are known: its meshes share them."""
+    return {}
 
 
 @lru_cache(maxsize=256)

@@ -280,7 +280,7 @@ class TensorGraph:
             own = self.of[value]
             if own.layout is not None:
                 own.role = own.role or role
-            like = (x for x in old.get(role, ()) if x.type == own.type) if role else iter(())
+            like = (x for x in old.get(role, ()) if x.type.agrees(own.type)) if role else iter(())
             kept = next(like, own)
             if role and kept is not own:
                 old[role].remove(kept)

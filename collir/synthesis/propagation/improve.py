@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from collir.ir.roles import Role
+from collir.layout.sizes import same_size
 from collir.layout.structure import REPEATED
 from collir.synthesis.propagation.choice import Moved
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
@@ -48,7 +49,7 @@ def _connected(spreading: Spreading) -> list[list[Tensor]]:
     for relation in spreading.graph.relations:
         result, over = relation.members[-1], relation.indices[-1]
         for tensor, indices in zip(relation.members[:-1], relation.indices, strict=False):
-            same = indices == over and tensor.shape == result.shape and relation.passes_all
+            same = indices == over and same_size(tensor.shape, result.shape) and relation.passes_all
             stacked = relation.op is None and len(indices) != len(over)
             if (same or stacked) and tensor in leader and result in leader:
                 leader[find(tensor)] = find(result)

@@ -37,7 +37,7 @@ class Moves:
     def seconds(self, x: DistType, to: DistType) -> float:
         """Return the time to bring a value to another layout, in seconds: as programs do it, or
         with one step for each level, if that is faster."""
-        if x == to:
+        if x.agrees(to):
             return 0.0
         if self.apart:
             return self._all_steps(x, to)
@@ -54,7 +54,7 @@ class Moves:
 
     def split(self, x: DistType, to: DistType) -> float:
         """Return the time to move a value inside of a kernel, with its write and read."""
-        if x == to:
+        if x.agrees(to):
             return 0.0
         return self.seconds(x, to) + self._copy(x.local_bytes(self.mesh), x.local_bytes(self.mesh))
 

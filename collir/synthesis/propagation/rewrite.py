@@ -143,7 +143,7 @@ class _Writer:
 
     def _moved(self, body: _Body, value: SSAValue, to: DistType) -> SSAValue:
         """Return a value of the new block in a layout."""
-        if dist_type(value) == to:
+        if dist_type(value).agrees(to):
             return value
         key = (value, to)
         if key not in body.moved:

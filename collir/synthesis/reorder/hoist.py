@@ -113,7 +113,8 @@ def _later(
         firsts.append((value, (back,)))
         types.append(x)
     joined = prices.type(join, *types)
-    if joined is None or prices.type(form, joined) != dist_type(op.result):
+    result = None if joined is None else prices.type(form, joined)
+    if joined is None or result is None or not result.agrees(dist_type(op.result)):
         return None
     if not _exact(form, join, joined):
         return None

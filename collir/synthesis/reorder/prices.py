@@ -6,7 +6,6 @@ Prices are cached by type, because the layers of a model are alike.
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from time import monotonic
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from collir.dialects.operation import DistOp, arguments_of
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.formulas import Formula
 from collir.layout.steps import Argument, StepKind
 from collir.synthesis.programs.build import ProgramPlan, planned, stand_in
 from collir.synthesis.programs.layouts import LayoutPaths
@@ -34,14 +32,6 @@ from collir.synthesis.searching import TIME, record_cut_off
 
 SHARES = 10
 """One search may take 1 / SHARES of the time limit, so that there is time for that many."""
-
-
-Formulas = tuple[tuple[Formula, ...], ...]
-"""The formulas of types, which are no part of the types' equality."""
-
-
-def _formulas(*types: DistType) -> Formulas:
-    return tuple(x.formulas for x in types)
 
 
 class Price(NamedTuple):
@@ -110,7 +100,7 @@ class Form:
         """The row of the operation in the table of steps."""
         return self.op.KIND
 
-    @cached_property
+    @property
     def arguments(self) -> dict[str, Argument]:
         """The arguments that the properties hold, by name."""
         return arguments_of(self.kind, self.properties)
@@ -149,14 +139,13 @@ class StepPrices:
         self._left = math.inf if options.seconds is None else options.seconds
         self._share = self._left / SHARES
         self._forms: dict[Hashable, Form] = {}
-        self._types: dict[tuple[Form, tuple[DistType, ...], Formulas], DistType | None] = {}
+        self._types: dict[tuple[Form, tuple[DistType, ...]], DistType | None] = {}
         self._prices: dict[tuple[Form, tuple[DistType, ...]], Price | None] = {}
-        self._runs: dict[tuple[DistType, DistType, Formulas], CheapestRun | None] = {}
+        self._runs: dict[tuple[DistType, DistType], CheapestRun | None] = {}
 
     def form(self, op: type[DistOp], properties: Mapping[str, Attribute]) -> Form:
         """Return the form with these properties; equal forms are the same object."""
-        types = (x.data for x in properties.values() if isinstance(x, DistTensorType))
-        key = op, frozenset(properties.items()), _formulas(*types)
+        key = op, frozenset(properties.items())
         if (known := self._forms.get(key)) is None:
             known = self._forms[key] = Form(op, dict(properties))
         return known
@@ -167,7 +156,7 @@ class StepPrices:
 
     def type(self, form: Form, *operands: DistType) -> DistType | None:
         """Return the type of the result, or None if the step is not well typed."""
-        key = form, operands, _formulas(*operands)
+        key = form, operands
         if key not in self._types:
             try:
                 result = form.op.result_type(self.mesh, operands, form.properties)
@@ -197,7 +186,7 @@ class StepPrices:
 
     def run(self, source: DistType, target: DistType) -> CheapestRun | None:
         """Return the cheapest program from one layout to another, or None if none was found."""
-        key = source, target, _formulas(source, target)
+        key = source, target
         known = self._runs.get(key)
         if key not in self._runs or (known is not None and known.plan is None):
             known = self._runs[key] = self._searched(source, target)
@@ -209,13 +198,13 @@ class StepPrices:
         Searches take time, and in most cases the lower bound shows that none is needed. The result
         is None if there is no program, or no bound.
         """
-        key = source, target, _formulas(source, target)
+        key = source, target
         if key not in self._runs:
             self._runs[key] = self._guess(source, target)
         return self._runs[key]
 
     def _guess(self, source: DistType, target: DistType) -> CheapestRun | None:
-        if source == target:
+        if source.agrees(target):
             return _unchanged(source)
         paths_class = StatePaths if is_unordered(source, target) else LayoutPaths
         try:
@@ -228,7 +217,7 @@ class StepPrices:
         return CheapestRun(source, target, None, Price(least, least))
 
     def _searched(self, source: DistType, target: DistType) -> CheapestRun | None:
-        if source == target:
+        if source.agrees(target):
             return _unchanged(source)
         seconds = min(self._left, self._share)
         if seconds <= 0:

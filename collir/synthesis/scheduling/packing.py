@@ -15,6 +15,7 @@ from xdsl.ir import SSAValue
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
+from collir.layout.sizes import same_size
 from collir.layout.steps import Argument, ArgumentKind
 from collir.synthesis.programs.build import Chain, stand_in
 
@@ -166,7 +167,7 @@ def _coordinates(op: DistOp) -> dict[str, Argument]:
 
 
 def _reshape(chain: Chain, sizes: Sequence[int]) -> None:
-    if tuple(sizes) != chain.type.shape:
+    if not same_size(sizes, chain.type.shape):
         chain.then("reshape", shape=tuple(sizes))
 
 

@@ -68,7 +68,7 @@ class Fan:
     needs: tuple[Numbers, ...]
     prices: Costs
 
-    @cached_property
+    @property
     def scope(self) -> tuple[int, ...]:
         """The variables, each once."""
         return tuple(dict.fromkeys((self.own, *self.users)))

@@ -156,7 +156,7 @@ class Ways:
         """
         assert self.move is not None
         block, result = expansion_on(op, self.mesh, types)
-        if result != to:
+        if not result.agrees(to):
             raise LayoutError(f"the result is {result}, not {to}")
         self.work.add(block)
         places, sent = np.zeros(len(self.work.places)), 0.0

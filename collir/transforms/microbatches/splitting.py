@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp, RepeatOp, Signature, YieldOp
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import DistTensorType, dist_type
+from collir.dialects.tensor import DistTensorType, dist_type, same_type
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of, set_parameters
@@ -21,7 +21,7 @@ from collir.layout import Dim, DistType, DType, LayoutError
 from collir.layout.coll import ADD, CAST, RESHAPE, SCALE, TRANSPOSE
 from collir.layout.cuts import units
 from collir.layout.nn import CONSTANT, IOTA
-from collir.layout.sizes import formula_of, size_with
+from collir.layout.sizes import formula_of, same_size, size_with
 from collir.layout.steps import Argument, StepKind
 from collir.transforms.microbatches.callees import erase, own_copy, with_own_callees
 from collir.transforms.microbatches.following import Following, NotSeparableError
@@ -418,13 +418,15 @@ def _axes_of(x: SSAValue, dim: int) -> Iterator[tuple[str, ...]]:
         if known.dims[dim].axes:
             yield known.dims[dim].axes
         elif isinstance(value.owner, DistOp):
-            values += [y for y in value.owner.operands if dist_type(y).shape == known.shape]
+            values += [
+                y for y in value.owner.operands if same_size(dist_type(y).shape, known.shape)
+            ]
 
 
 def _take_exact(old: SSAValue, exact: SSAValue) -> None:
     """Let casts of a value to the type of an exact one take the exact one."""
     for op in [use.operation for use in old.uses]:
-        if isinstance(op, DistOp) and op.kind is CAST and op.result.type == exact.type:
+        if isinstance(op, DistOp) and op.kind is CAST and same_type(op.result, exact):
             op.result.replace_all_uses_with(exact)
             op.detach()
             op.erase()

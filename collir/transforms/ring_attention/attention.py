@@ -18,6 +18,7 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType
 from collir.layout.coll import CAST
 from collir.layout.nn import EINSUM, IOTA, SOFTMAX
+from collir.layout.sizes import same_size
 from collir.layout.steps import DIM, TO, ArgumentKind
 from collir.layout.types import Dim, with_axes
 
@@ -245,7 +246,7 @@ def _scores(value: SSAValue, rank: int, maps: list[DistOp]) -> DistOp | None:
     if not is_map(op):
         return None
     for operand in op.operands:
-        if dist_type(operand).shape == dist_type(value).shape:
+        if same_size(dist_type(operand).shape, dist_type(value).shape):
             found = _scores(operand, rank, maps)
             if found is not None:
                 maps.append(op)

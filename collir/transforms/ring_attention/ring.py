@@ -24,6 +24,7 @@ from collir.ir.names import set_name, unused_symbol
 from collir.ir.parameters import bindings_to_equal, keep_used_parameters, shared_attributes
 from collir.layout import DistType, DType
 from collir.layout.coll import REDISTRIBUTE, SHIFT
+from collir.layout.sizes import same_size
 from collir.layout.types import Dim, unsharded
 from collir.transforms.ring_attention.attention import Attention, AttentionRole, Blocks, with_layout
 from collir.transforms.ring_attention.block import BlockForm, BlockOfRing
@@ -143,7 +144,7 @@ class _Ring:
         for number, (x, dim) in enumerate(zip(self.block.types, self.dims, strict=True)):
             if dim is not None:
                 value = self.form.divided(steps, divided[number], dim)
-                if dist_type(value).shape != x.shape:
+                if not same_size(dist_type(value).shape, x.shape):
                     value = steps.step("reshape", (value,), {"shape": x.shape})
                 set_name(value, block.args[number].name_hint)
                 divided[number] = value
@@ -266,7 +267,7 @@ class _Ring:
         _erase(attention)
 
     def _laid_out(self, steps: BlockSteps, value: SSAValue, to: DistType) -> SSAValue:
-        if self.requests and dist_type(value) != to:
+        if self.requests and not dist_type(value).agrees(to):
             return steps.step(REDISTRIBUTE.name, (value,), {"to": to})
         return steps.laid_out(value, to)
 
@@ -278,7 +279,7 @@ _RUNNING = ("largest", "total", "sum")
 def _in_layout(value: SSAValue, to: DistType) -> SSAValue:
     """Return a value from before it left a layout, if it had that; else itself."""
     source = value
-    while dist_type(source) != to:
+    while not dist_type(source).agrees(to):
         op = source.owner
         if not isinstance(op, DistOp) or not op.kind.layout_only:
             return value

@@ -80,7 +80,7 @@ class LayerCut:
         """The row of each chunk: how many chunks before it are at its place."""
         return [list(self.places[:n]).count(place) for n, place in enumerate(self.places)]
 
-    @cached_property
+    @property
     def rows(self) -> list[int]:
         """The layers of each row of chunks."""
         pairs = list(zip(self.row_of, self.sizes, strict=True))

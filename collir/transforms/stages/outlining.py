@@ -12,15 +12,13 @@ from collir.dialects.nested import CallOp, Signature, YieldOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import set_name
-from collir.ir.parameters import attributes_of, bindings_to_equal, keep_used_parameters, sizes_in
+from collir.ir.parameters import bindings_to_equal, keep_used_parameters
 from collir.ir.roles import Role, role_of, set_role
 from collir.ir.steps import step_op
 from collir.layout import Mesh, Place
 from collir.layout.coll import SEND
-from collir.layout.formulas import Formula
 from collir.layout.mesh import digits_over
 from collir.layout.pipelines.tasks import KINDS, Part, part_name
-from collir.layout.sizes import formula_of
 from collir.layout.types import place_at
 from collir.transforms.stages.assignment import Assignment
 from collir.transforms.stages.chunks import Flat
@@ -261,21 +259,10 @@ class Outlining:
         """Return an existing function equal to a new one, or add the new one."""
         for other in self.functions:
             same = other.function_type == function.function_type
-            same = same and other.body.is_structurally_equivalent(function.body)
-            if same and _formulas(other) == _formulas(function):
+            if same and other.body.is_structurally_equivalent(function.body):
                 return other
         self.functions.append(function)
         return function
-
-
-def _formulas(function: FuncOp) -> list[Formula]:
-    """Return the formulas of all sizes, which are equal for equal values."""
-    return [
-        formula_of(size)
-        for op in function.walk()
-        for attribute in attributes_of(op)
-        for size in sizes_in(attribute)
-    ]
 
 
 __all__ = ["Outlined", "Outlining", "PipelineAxis"]

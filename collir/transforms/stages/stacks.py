@@ -18,6 +18,7 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Dim, DistType, Mesh
 from collir.layout.coll import MASK, RESHAPE
 from collir.layout.dtypes import Reduction
+from collir.layout.sizes import same_size
 from collir.layout.steps import ArgumentKind
 from collir.layout.structure import REPEATED
 
@@ -197,7 +198,7 @@ def remade(
     """
     properties: dict[str, Attribute] = dict(op.properties)
     rows = [dist_type(x).shape[:1] for x in (*operands[:1], *op.operands[:1])]
-    if op.kind is RESHAPE and rows[0] != rows[1]:
+    if op.kind is RESHAPE and not same_size(*rows):
         shape = (*rows[0], *op.sizes("shape")[1:])
         properties["shape"] = attribute_of(ArgumentKind.SIZES, shape)
     if to is not None:

@@ -28,6 +28,7 @@ from collir.layout.cuts import pieces
 from collir.layout.mesh import index_over
 from collir.layout.pipelines.tasks import part_name
 from collir.layout.pipelines.text import part_of_text
+from collir.layout.sizes import same_size
 from collir.layout.steps import Argument, StepKind
 from collir.layout.types import with_axes
 from collir.transforms.inlining import function_without_calls
@@ -116,15 +117,16 @@ def _rows(old: DistType, left: Sequence[DistType], subs: tuple[str, ...]) -> int
     """Return how many of the first of some types make up a value of a type; 0 if none can."""
     if not left or old.dtype != left[0].dtype or len(old.shape) != len(left[0].shape):
         return 0
-    if old.shape == left[0].shape:
+    if same_size(old.shape, left[0].shape):
         return 1
     ends = accumulate(x.shape[0] if x.shape else 0 for x in left)
     count = next((n for n, end in enumerate(ends, 1) if end >= old.shape[0]), 0)
     first = Dim(old.shape[0], subs)
     rows = [replace(x, dims=(first, *x.dims[1:])) for x in left[:count]]
-    whole = sum(x.shape[0] for x in left[:count]) == old.shape[0]
-    alike = all(x.dims and x.dims[0].axes == subs for x in left[:count]) and len(set(rows)) == 1
-    return count if whole and alike and rows[0].shape == old.shape else 0
+    whole = same_size(sum(x.shape[0] for x in left[:count]), old.shape[0])
+    alike = all(x.dims and x.dims[0].axes == subs for x in left[:count])
+    alike = alike and all(map(rows[0].agrees, rows))
+    return count if whole and alike and same_size(rows[0].shape, old.shape) else 0
 
 
 # --- chunks in rows -----------------------------------------------------------------------------

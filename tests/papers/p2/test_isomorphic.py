@@ -1,5 +1,7 @@
 """Placements that differ in names only cost the same, and are costed once."""
 
+from dataclasses import replace
+
 import pytest
 from p2 import candidates
 from p2 import enumerate as enumeration
@@ -68,11 +70,9 @@ def test_placements_that_are_alike_are_looked_at_once(monkeypatch: pytest.Monkey
         return step_cost(step, model)
 
     monkeypatch.setattr(candidates, "step_cost", counted)
-    candidates.forget()
-    enumeration.forget()
-    on = machine()
+    on = replace(machine(), name="of this test alone")
     first = p2_candidates(reduction(((2, 4), (2, 1)), 0, on), CostModel("p2"))
-    known = len(asked)
+    assert (known := len(asked))
     listed = enumeration.known_programs(
         (1, 2, 9), 5, enumeration.RuleReading.MASTER_ALL_REDUCE, 0.0
     )

@@ -46,7 +46,7 @@ from collir.layout import (
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.formulas import Formula
 from collir.layout.mesh import index_over
-from collir.layout.sizes import Size, size_with
+from collir.layout.sizes import Size, same_size, size_with
 from collir.layout.steps import AHEAD, ArgumentKind
 from collir.layout.types import with_sizes
 from collir.machine import Device, DeviceKind, Fabric, Level, Machine
@@ -647,7 +647,7 @@ def add_repeat(
     _add_steps(rng, body, steps)
     yielded: list[SSAValue] = []
     for carry in body.block.args[:first]:
-        alike = [x for x in body.values if x.type == carry.type]
+        alike = [x for x in body.values if dist_type(x).agrees(dist_type(carry))]
         yielded.append(rng.choice(alike[-2:]))
     small = [x for x in body.values if dist_type(x).elements <= 1024]
     yielded += rng.sample(small, min(len(small), rng.choice([0, 1, 1, 2])))
@@ -673,7 +673,7 @@ def _mark_ahead(rng: random.Random, loop: RepeatOp) -> None:
 
 
 def _has_slices(x: DistType, count: int) -> bool:
-    return bool(x.dims) and x.dims[0] == Dim(count)
+    return bool(x.dims) and not x.dims[0].axes and same_size(x.dims[0].size, count)
 
 
 def _add_steps(rng: random.Random, builder: FunctionBuilder, steps: int) -> None:
@@ -690,7 +690,7 @@ def _add_steps(rng: random.Random, builder: FunctionBuilder, steps: int) -> None
         if builder.models and rng.random() < 0.4:
             _add_broadcast(rng, builder, value)
         for term in builder.values:
-            same = builder.models or dist_type(term).shape == x.shape
+            same = builder.models or same_size(dist_type(term).shape, x.shape)
             if rng.random() < 0.2 and same and builder.try_op(OPERATIONS["add"], [value, term], {}):
                 break
         if x.dims and rng.random() < 0.1:
