@@ -107,7 +107,7 @@ def read_msccl_xml(text: bytes, collective: str = "") -> MscclFile:
     """Return the algorithm of a file.
 
     Args:
-        collective: what it implements, in collir's names; by default what the file says.
+        collective: the collective that it implements, in collir's names; by default, the file's.
 
     Raises:
         ReadError: the text is no such file; with its place.

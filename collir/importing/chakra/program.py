@@ -1,8 +1,7 @@
 """The program of execution traces, if all ranks run the same: computations as ``compute``.
 
-A collective of all ranks is a step over sub-axes if its groups are what sub-axes run over. Types do
-not follow from a trace, which has bytes: a collective takes an argument of as many, once what it
-waits for has ended.
+A collective of all ranks is a step over sub-axes if these have its groups. A trace has bytes and no
+types: a collective takes an argument of as many bytes, after the nodes that it waits for.
 """
 
 import math
@@ -150,7 +149,7 @@ class _Writer:
 
     Attributes:
         done: for each node, the values that exist when it has ended.
-        types: the type of each value that is made; ``used``: those that others wait for.
+        types: the type of each value that is made; ``used``: the values that others wait for.
     """
 
     trace: ChakraTrace

@@ -179,7 +179,7 @@ def _written_by_hand(module: HloModule) -> set[HloInstruction]:
 
 
 def _leaving(module: HloModule, by_hand: set[HloInstruction]) -> set[HloInstruction]:
-    """Return what a ``shard_map`` gives: the instructions in it that others outside of it take."""
+    """Return the instructions of a ``shard_map`` whose results are used outside of it."""
     left: list[HloInstruction] = []
     for computation in module.computations.values():
         for x in computation.instructions:

@@ -59,7 +59,7 @@ class HloRules:
     """The rules, on a mesh.
 
     Attributes:
-        computations: those that instructions name, by their names.
+        computations: the computations that instructions name, by their names.
     """
 
     pieces: MeshPieces
@@ -715,7 +715,7 @@ def _window(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) 
 def sent_by_hand(
     rules: HloRules, x: HloInstruction, own: ValueState, over: Sequence[int]
 ) -> ValueState:
-    """Return the result of a collective of a ``shard_map``: each device has what it is given."""
+    """Return the result of a collective of a ``shard_map``, by the blocks that devices receive."""
     own = replace(stack_of(own), number=None)
     count = math.prod(map(rules.size_of, over))
     dims, stacked = list(own.dims), own.stacked

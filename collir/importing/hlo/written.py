@@ -51,7 +51,7 @@ class WrittenValue:
 
     Attributes:
         value: what is known of it.
-        state: how it is written: as what it is, or as a block that all devices have.
+        state: its state as written: that of the value, or that of a block on all devices.
         is_block: whether it is written as a block.
     """
 
@@ -747,7 +747,7 @@ def _dot(w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: 
 def _gather(
     w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
 ) -> str:
-    """Whole rows of the first dimension; others are costed by what they read."""
+    """Gather whole rows of the first dimension; other gathers are costed by the bytes read."""
     own, places = (w.full(cell) for cell in given)
     offset, collapsed = x.numbers("offset_dims"), x.numbers("collapsed_slice_dims")
     last = len(places.shape.sizes) - 1
@@ -864,7 +864,7 @@ def _exchange(
     over: tuple[int, ...],
     is_async: str,
 ) -> str:
-    """Write an exchange of blocks as what it makes of the array.
+    """Write an exchange of blocks as its effect on the array.
 
     Raises:
         NotWritten: it is no exchange of two dimensions, of axes, or with neighbours.

@@ -91,7 +91,7 @@ def stream(prefix: str) -> str:
 
 
 def begin(streams: dict[str, _T], prefix: str, run: _T) -> None:
-    """Make a run the one that goes on in the stream of a prefix, and forget old streams."""
+    """Let a run continue in the stream of a prefix, and forget old streams."""
     streams.pop(stream(prefix), None)
     streams[stream(prefix)] = run
     if len(streams) > _MOST_STREAMS:

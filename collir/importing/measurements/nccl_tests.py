@@ -110,7 +110,7 @@ def _without_times(run: NcclRun, remarks: list[Remark]) -> str:
 
 @dataclass
 class _Row:
-    """The cells of a line, of which messages of NCCL may have cut off the rest."""
+    """The cells of a line, perhaps cut off by messages of NCCL."""
 
     run: NcclRun
     prefix: str

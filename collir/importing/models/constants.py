@@ -1,4 +1,4 @@
-"""Constants of a model: computed while it is imported, and written by what they follow.
+"""Constants of a model: computed while it is imported, and written by their rules.
 
 Masks and positions reach the graph as arithmetic on numbers from 0 on. The results are compared
 with the forms of constants in programs: one number, numbers in steps, a mask of neighbours. Other
@@ -52,7 +52,7 @@ def named_constants(graph: ModelGraph) -> ModelGraph:
 
 @row(CONSTANT)
 def write_constant(e: Lines, node: ModelNode, x: "np.ndarray[Any, Any]") -> LineValue:
-    """Write a constant by what it follows."""
+    """Write a constant by its rule."""
     result = node.result
     form = form_of(x)
     assert form is not None

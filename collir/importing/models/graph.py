@@ -123,7 +123,7 @@ class ModelGraph:
     """A model as a list of operations.
 
     Attributes:
-        inputs: what it takes, in order.
+        inputs: its inputs, in order.
         nodes: operations, and loops of them, in an order in which they may run.
         outputs: the names of its results.
         constants: the elements of inputs that are constants of the model, by their path.

@@ -1,4 +1,4 @@
-"""A function of StableHLO as a graph of JAX's operations; calls become what they call."""
+"""A function of StableHLO as a graph of JAX's operations, with calls inlined."""
 
 import math
 import re
@@ -86,7 +86,7 @@ def graph_of(
     """Return a function of a module as a graph.
 
     Args:
-        inputs: what it takes, without their names in the graph.
+        inputs: its inputs, without their names in the graph.
 
     Raises:
         DiagnosticError: an operation has no form in JAX, or a value has a dtype that ``.coll``

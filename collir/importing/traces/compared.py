@@ -137,7 +137,7 @@ class Gap:
 
     Attributes:
         seconds: its length, in the median of the steps.
-        before: what runs behind it; ``during``: what the host says that it does.
+        before: what runs behind it; ``during``: the host's marks at that time.
     """
 
     rank: int
@@ -180,7 +180,7 @@ class Compared:
     """A trace beside a program.
 
     Attributes:
-        remarks: what is odd, and what could not be compared.
+        remarks: oddities, and steps that could not be compared.
     """
 
     def __init__(self, trace: Trace, simulation: Simulation):
@@ -269,7 +269,7 @@ class Compared:
 
     @cached_property
     def sums(self) -> Sequence[SumRow]:
-        """Collectives that are in other parts than those of the program."""
+        """Collectives that divide the data of the program's collectives otherwise."""
         found: dict[tuple[str, Sequence[str]], SumRow] = {}
         for (rank, number), matched in self._in_order:
             steps, (_, ran) = self._sends[rank], self.steps[rank][number]

@@ -179,7 +179,7 @@ def _read_kernel(span: Span, arguments: Mapping[str, Any], stream: str, reading:
 def _collective(
     span: Span, said: Mapping[str, Any], stream: str, issued: float
 ) -> TracedCollective:
-    """Return a collective of a device from what the trace says of it."""
+    """Return a collective of a device from its entry in the trace."""
     label = str(said.get("Collective name") or span.name)
     kind, item = kind_of(label), item_size(str(said.get("dtype", "")))
     received, sent = (

@@ -94,7 +94,7 @@ def traced_program(
     axes: Mapping[str, int],
     rate: float,
 ) -> TracedProgram:
-    """Return what a rank ran in a step of training as a program for all ranks.
+    """Return the run of a rank in a step of training, as a program for all ranks.
 
     Its computing is written as ``compute``, in parts between the times at which it asked for
     collectives and at which it went on behind a gap that one of them ended. It waits for that one

@@ -82,8 +82,8 @@ def check_sizes(trace: Trace) -> None:
 def align(trace: Trace) -> None:
     """Bring the clocks of all files to that of the first file: collectives end together.
 
-    Clocks of one computer are one; those of several may be milliseconds apart. Ends that are apart
-    by more or less, each time, are not those of one clock.
+    Clocks of one computer are one; those of several may be milliseconds apart. Ends at varying
+    distances are not those of one clock.
     """
     files: dict[str, list[RankTrace]] = defaultdict(list)
     for rank in trace.ranks:
@@ -108,8 +108,7 @@ def align(trace: Trace) -> None:
 
 
 def _ends(rank: RankTrace) -> Mapping[tuple[str, float, str, int], float]:
-    """Return the ends of the collectives of a rank, by what they are and how many such came
-    before."""
+    """Return the ends of the collectives of a rank, by kind and number of earlier alike ones."""
     count: dict[tuple[str, float, str], int] = defaultdict(int)
     found: dict[tuple[str, float, str, int], float] = {}
     for each in rank.collectives:

@@ -127,9 +127,9 @@ class RankTrace:
 
     Attributes:
         rank: its number in the job.
-        file: where that is written.
+        file: the file of the trace.
         work: its kernels, without those of collectives and waits.
-        waits: when its host or a stream does nothing but wait for a collective.
+        waits: the times at which its host or a stream only waits for a collective.
         collectives: in the order in which they were issued.
         steps: the steps of training, if the trace marks them.
         marks: what its host says it does, such as loading data.

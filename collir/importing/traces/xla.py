@@ -1,8 +1,8 @@
 """Profiles of XLA, as ``jax.profiler`` writes them: Chrome's JSON, a file for each host.
 
-A device is a process of the trace, and what it runs is on threads with names of their own: kernels
-on its streams (GPUs), or operations of HLO one after the other (TPUs). On CPUs, operations of HLO
-are on the threads of the host, with the number of their device.
+A device is a process of the trace, and its work is on threads with names of their own: kernels on
+its streams (GPUs), or operations of HLO one after the other (TPUs). On CPUs, operations of HLO are
+on the threads of the host, with the number of their device.
 """
 
 import re

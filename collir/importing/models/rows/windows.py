@@ -88,7 +88,7 @@ def _missing(
 
 
 def _channels_last(e: Lines, x: LineValue, sides: int) -> LineValue:
-    """Return images with channels last, of which there may have been one."""
+    """Return images with channels last; images without channels get one."""
     x = e.whole(x)
     x = e.view(x, (1, *x.shape)) if len(x.shape) == sides + 1 else x
     return e.transpose(x, [0, *range(2, sides + 2), 1])
