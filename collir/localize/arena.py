@@ -79,19 +79,19 @@ class OpenArena(Generic[K]):
 
     def take(self, what: K, count: int, place: Place = ()) -> int:
         """Return the start of a free place of a number of bytes, or of a new one."""
-        found = next((x for x in self._free if x[1] == count), None)
-        if found is None:
-            found = self.size, count
+        free = next((x for x in self._free if x[1] == count), None)
+        if free is None:
+            free = self.size, count
             self.size = self.size + count
         else:
-            self._free.remove(found)
-        self._taken[what] = found
-        return found[0]
+            self._free.remove(free)
+        self._taken[what] = free
+        return free[0]
 
     def give_back(self, what: K) -> None:
         """Let others use a place from now on."""
-        if found := self._taken.pop(what, None):
-            self._free.append(found)
+        if place := self._taken.pop(what, None):
+            self._free.append(place)
 
 
 def plan_arena(function: LocalFuncOp) -> int:

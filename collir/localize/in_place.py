@@ -30,18 +30,18 @@ def in_place(function: LocalFuncOp, collectives: Collection[str]) -> dict[int, i
     Args:
         collectives: the names of these.
     """
-    found: dict[int, int] = {}
+    reused: dict[int, int] = {}
     places = function.places.data
     for number, output in enumerate(function.outputs):
         for index, argument in enumerate(function.inputs):
             alike = argument.type == output.type
             alike = alike and places[index] == places[len(function.inputs) + number]
-            if not alike or index in found.values():
+            if not alike or index in reused.values():
                 continue
             if _is_free(function, argument, output, collectives):
-                found[number] = index
+                reused[number] = index
                 break
-    return found
+    return reused
 
 
 def _is_free(

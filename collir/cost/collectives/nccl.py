@@ -348,8 +348,8 @@ def estimates(
         expected = sum(latencies(name, protocol, kind, *place)) + size * nccl_per_byte
         own = _own_latencies(name, protocol, kind, shape)
         transfer = size * per_byte + _chunk_seconds(kind, name, protocol, size, per_byte)
-        found = _estimate(f"{name}/{protocol}", shape, own, transfer)
-        candidates.append((expected, found))
+        priced = _estimate(f"{name}/{protocol}", shape, own, transfer)
+        candidates.append((expected, priced))
     return candidates
 
 
@@ -424,8 +424,8 @@ def grouped_estimate(kind: str, group: Group, size: float) -> NcclEstimate:
         own = start, shape.ranks * inside, shape.ranks * between
         per_byte = _per_byte(RING, protocol, shape, rooted)[1]
         transfer = size * per_byte + _chunk_seconds(rooted, RING, protocol, size, per_byte)
-        found = _estimate(f"{GROUPED} {rooted} {RING}/{protocol}", shape, own, transfer)
-        best = min(best, found, key=lambda estimate: estimate.time)
+        candidate = _estimate(f"{GROUPED} {rooted} {RING}/{protocol}", shape, own, transfer)
+        best = min(best, candidate, key=lambda estimate: estimate.time)
     return best
 
 

@@ -139,8 +139,8 @@ class CostFormulas:
         return self._by_axes(lambda step: sympy.S.One)
 
     def _by_axes(self, of: Callable[[StepFormula], Expr]) -> dict[tuple[str, ...], Expr]:
-        found = dict.fromkeys(step.over for step in self.steps if step.over)
-        return {over: self._most(of, over) for over in found}
+        axes = dict.fromkeys(step.over for step in self.steps if step.over)
+        return {over: self._most(of, over) for over in axes}
 
     def _most(self, of: Callable[[StepFormula], Expr], over: tuple[str, ...] | None = None) -> Expr:
         """Return the sum of a quantity over all steps, or over the steps along some axes, at the

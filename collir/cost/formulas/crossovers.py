@@ -130,8 +130,8 @@ def compared(
     for a in left:
         some = [_inequality(a - b, signs, defaults) for b in right]
         if True not in some:
-            found = {x for x in some if isinstance(x, Inequality)}
-            conditions[tuple(sorted(found, key=str))] = None
+            inequalities = {x for x in some if isinstance(x, Inequality)}
+            conditions[tuple(sorted(inequalities, key=str))] = None
         if sum(map(len, conditions)) > MOST:
             raise FormulaMissingError(
                 f"where @{first.name} has less of '{cost}' than @{second.name} takes more than"
@@ -177,10 +177,10 @@ def either_less(
 ) -> Comparison:
     """Return where the first function has less of a cost. If it never has, return where the second
     one does; see ``compared``."""
-    found = compared(first, second, cost, over, per, **values)
-    if found.is_never and not found.is_equal:
+    comparison = compared(first, second, cost, over, per, **values)
+    if comparison.is_never and not comparison.is_equal:
         return compared(second, first, cost, over, per, **values)
-    return found
+    return comparison
 
 
 def volume(formulas: CostFormulas, cost: str, over: str = "") -> Expr:
@@ -209,8 +209,8 @@ def growth(formulas: CostFormulas, cost: str, per: str, over: str = "") -> Expr:
         ValueError: there is no such cost.
     """
     signs = _Signs(frozenset(formulas.axes))
-    found = _undominated(_sums(volume(formulas, cost, over), per), signs)
-    return found[0] if len(found) == 1 else Larger(*found)
+    sums = _undominated(_sums(volume(formulas, cost, over), per), signs)
+    return sums[0] if len(sums) == 1 else Larger(*sums)
 
 
 def _over(by_axes: Mapping[tuple[str, ...], Expr], axis: str) -> Iterator[Expr]:
@@ -235,11 +235,11 @@ def _largest_of(
 def _sums(expr: Expr, per: str) -> list[Expr]:
     """Return the sums whose maximum is an expression; with ``per``, their growth for each unit of
     this parameter."""
-    found = _alternatives(expr)
+    alternatives = _alternatives(expr)
     if not per:
-        return found
+        return alternatives
     parameter = sympy.Symbol(per, positive=True)
-    return list(dict.fromkeys(sympy.expand(x).coeff(parameter) for x in found))
+    return list(dict.fromkeys(sympy.expand(x).coeff(parameter) for x in alternatives))
 
 
 def _alternatives(expr: Expr) -> list[Expr]:

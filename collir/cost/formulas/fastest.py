@@ -82,7 +82,7 @@ def changes(
     best = int(np.argmin(table[:, 0]))
     is_constant = _is_constant(functions, along.name)
     number_of = float if is_constant else int
-    found: list[tuple[float, str]] = [(number_of(points[0]), names[best])]
+    ranges: list[tuple[float, str]] = [(number_of(points[0]), names[best])]
     for number in range(1, len(points)):
         if not _is_less(table, best, margin)[number]:
             continue
@@ -93,8 +93,8 @@ def changes(
         inner, costs = _whole(functions, between, values, DENSE, cost)
         first = int(np.argmax(_is_less(costs, best, margin)))
         best = int(np.argmin(costs[:, first]))
-        found.append((number_of(inner[first]), names[best]))
-    return found
+        ranges.append((number_of(inner[first]), names[best]))
+    return ranges
 
 
 def _is_less(table: Array, best: int, margin: float) -> NDArray[np.bool_]:
@@ -201,11 +201,11 @@ def _costs(function: CostFunction, values: Mapping[str, Array | float], cost: st
         return getattr(function(**values), cost)
     rows = np.stack([arrays[name] for name in axes], axis=1)
     distinct, which = np.unique(rows, axis=0, return_inverse=True)
-    found = np.full(len(rows), np.nan)
+    costs = np.full(len(rows), np.nan)
     for number, sizes in enumerate(distinct):
         own = np.flatnonzero(which.ravel() == number)
         part = {name: x[own] for name, x in arrays.items()}
         fixed = {name: int(size) for name, size in zip(axes, sizes, strict=True)}
         with suppress(CostError):
-            found[own] = getattr(function(**{**values, **part, **fixed}), cost)
-    return found
+            costs[own] = getattr(function(**{**values, **part, **fixed}), cost)
+    return costs

@@ -114,14 +114,14 @@ class CostFunction:
     def _others_in(self, given: Mapping[str, Array | float]) -> dict[str, Array | float]:
         """Return the values that need formulas of their own: values of fixed parameters, and 1, as
         sizes of 1 are views; 0 marks a value that these formulas cover."""
-        fixed, found = self.formulas.fixed, dict[str, Array | float]()
+        fixed, others = self.formulas.fixed, dict[str, Array | float]()
         for name, x in given.items():
             if name in fixed and np.any(x != fixed[name]):
-                found[name] = x
+                others[name] = x
             is_parameter = name in self.values and name not in self.formulas.axes
             if is_parameter and self._others and np.any(np.equal(x, 1)):
-                found[name] = np.equal(x, 1).astype(float)
-        return found
+                others[name] = np.equal(x, 1).astype(float)
+        return others
 
     def _with_others(
         self, others: Mapping[str, Array | float], given: Mapping[str, Array | float]
@@ -130,14 +130,14 @@ class CostFunction:
         rows = max((len(x) for x in given.values() if isinstance(x, np.ndarray)), default=1)
         columns = np.stack([np.broadcast_to(x, rows) for x in others.values()], axis=1)
         distinct, which = np.unique(columns, axis=0, return_inverse=True)
-        found = np.full((len(CostValues._fields), rows), np.nan)
+        costs = np.full((len(CostValues._fields), rows), np.nan)
         for number, row in enumerate(distinct):
             own = which.ravel() == number
             part = {name: x[own] if isinstance(x, np.ndarray) else x for name, x in given.items()}
             values = {name: int(x) for name, x in zip(others, row, strict=True) if x}
             with suppress(DiagnosticError):  # sizes that do not divide
-                found[:, own] = self._at(values)(**part)
-        return CostValues(*found)
+                costs[:, own] = self._at(values)(**part)
+        return CostValues(*costs)
 
     def _at(self, values: Mapping[str, int]) -> "CostFunction":
         """Return the function for other values of parameters."""

@@ -105,13 +105,13 @@ def _makespan_of(plan: Plan) -> type[Makespan]:
         ends: list[float] = []
         for time, before in plan:
             ends.append(max((ends[n] for n in before), default=0.0) + seconds[time])
-        found = Counter[int]()
+        counts = Counter[int]()
         number = max(range(len(plan)), key=ends.__getitem__)
         while True:
             time, before = plan[number]
-            found[time] += 1
+            counts[time] += 1
             if not before:
-                return found
+                return counts
             number = max(before, key=ends.__getitem__)
 
     return new_function(Makespan, values=values, chain=chain)

@@ -97,25 +97,25 @@ def _held(
             lives.setdefault((buffer.first, buffer.until), []).append(buffer.size)
     sizes = {life: sympy.Add(*map(expression, alike)) for life, alike in lives.items()}
     own = [n for n, step in enumerate(program) if device_class in step.task.on]
-    found: dict[tuple[Expr, frozenset[tuple[Expr, int]]], None] = {}
+    states: dict[tuple[Expr, frozenset[tuple[Expr, int]]], None] = {}
     for step in [-1, *own, len(program)] if steps is None else steps:
         held = Counter(size for life, size in sizes.items() if _may_be_there(life, step, ended))
-        found[_inside(simulation, step, device_class), frozenset(held.items())] = None
-    return [(sympy.Add(*(n * size for size, n in held)), inner) for inner, held in found]
+        states[_inside(simulation, step, device_class), frozenset(held.items())] = None
+    return [(sympy.Add(*(n * size for size, n in held)), inner) for inner, held in states]
 
 
 def bytes_by_use(simulation: Simulation) -> dict[BufferUse, Expr]:
     """Return the bytes of arguments and results that are held throughout, by use, each on the class
     of devices that holds most of it."""
-    found: dict[BufferUse, list[Expr]] = {}
+    by_use: dict[BufferUse, list[Expr]] = {}
     for held in simulation.held:
         own: dict[BufferUse, list[Expr]] = {}
         for buffer in held:
             if buffer.first is None:
                 own.setdefault(buffer.use, []).append(expression(buffer.size))
         for use, sizes in own.items():
-            found.setdefault(use, []).append(sympy.Add(*sizes))
-    return {use: largest(sizes) for use, sizes in found.items()}
+            by_use.setdefault(use, []).append(sympy.Add(*sizes))
+    return {use: largest(sizes) for use, sizes in by_use.items()}
 
 
 def _tasks_of(simulation: Simulation, device_class: int) -> list[StepTask]:

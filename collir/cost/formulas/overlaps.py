@@ -40,15 +40,15 @@ def ended_before(tasks: Sequence[StepTask]) -> list[int]:
 def last_before(behind: Sequence[int]) -> list[tuple[int, ...]]:
     """Return for each task the tasks right before it: whatever has ended when it starts is one of
     them or has ended when one of them starts."""
-    found: list[tuple[int, ...]] = []
+    preceding: list[tuple[int, ...]] = []
     for left in behind:
         last: list[int] = []
         while left:
             number = left.bit_length() - 1
             last.append(number)
             left &= ~(behind[number] | 1 << number)
-        found.append(tuple(reversed(last)))
-    return found
+        preceding.append(tuple(reversed(last)))
+    return preceding
 
 
 def sharing(tasks: Sequence[StepTask], behind: Sequence[int]) -> list[set[tuple[int, ...]]]:
@@ -58,14 +58,14 @@ def sharing(tasks: Sequence[StepTask], behind: Sequence[int]) -> list[set[tuple[
     for number, task in enumerate(tasks):
         for resource in task.busy:
             users[resource] = users.get(resource, 0) | 1 << number
-    found: list[set[tuple[int, ...]]] = []
+    beside: list[set[tuple[int, ...]]] = []
     for number, task in enumerate(tasks):
         sets = set[tuple[int, ...]]()
         for resource in task.busy:
             apart = users[resource] & ~behind[number] & ~(1 << number)
             sets.add(tuple(n for n in numbers_in(apart) if not behind[n] >> number & 1))
-        found.append(sets - {()})
-    return found
+        beside.append(sets - {()})
+    return beside
 
 
 def numbers_in(members: int) -> Iterator[int]:

@@ -65,12 +65,12 @@ def terms_of(expr: Expr) -> list[Expr]:
 def shares(terms: Sequence[Expr], corners: Sequence[Values]) -> list[tuple[Expr, float, float]]:
     """Return the terms of a sum, each with its smallest and largest share of the sum at some
     values; the largest shares come first."""
-    found: list[list[float]] = []
+    rows: list[list[float]] = []
     for values in corners:
         numbers = [value_of(term, values) for term in terms]
         total = sum(numbers) or 1.0
-        found.append([number / total for number in numbers])
-    ranges = [(min(column), max(column)) for column in zip(*found, strict=True)]
+        rows.append([number / total for number in numbers])
+    ranges = [(min(column), max(column)) for column in zip(*rows, strict=True)]
     listed = [(term, *ends) for term, ends in zip(terms, ranges, strict=True)]
     return sorted(listed, key=lambda item: -item[2])
 
@@ -85,12 +85,12 @@ def corners_of(values: Values, ranges: Mapping[str, tuple[float, float]]) -> lis
 def by_constants(expr: Expr, constants: Iterable[str]) -> dict[str, Expr]:
     """Return the part of a sum with each constant, as a product where that is short; the part
     without constants has an empty name."""
-    found: dict[str, Expr] = {}
+    parts: dict[str, Expr] = {}
     symbols = [symbol(name) for name in constants]
     for term in terms_of(expr):
         name = next((x.name for x in symbols if x in term.free_symbols), "")
-        found[name] = found.get(name, sympy.S.Zero) + term
-    return {name: _factored(part) if name else part for name, part in found.items()}
+        parts[name] = parts.get(name, sympy.S.Zero) + term
+    return {name: _factored(part) if name else part for name, part in parts.items()}
 
 
 def _factored(expr: Expr) -> Expr:

@@ -59,7 +59,7 @@ def spent(simulation: Simulation, place: int = 0) -> Spent:
 
     Sends between the stages of a pipeline are part of its waiting.
     """
-    found = Spent(simulation.time)
+    total = Spent(simulation.time)
     inner: dict[int, tuple[Spent, float]] = {}
     busy: list[tuple[float, float]] = []
     sent: list[tuple[float, float, str]] = []
@@ -73,14 +73,14 @@ def spent(simulation: Simulation, place: int = 0) -> Spent:
             inner[id(body)] = known or spent(body.body), count + times
             busy.append((start, end))
         elif step.sent is None:
-            found.compute += end - start
+            total.compute += end - start
             busy.append((start, end))
         elif not step.of_pipeline:
             sent.append((start, end, _name(step, simulation.mesh)))
     for part, times in inner.values():
-        found.add(part, times)
-    _add_exposed(found, sorted(busy), sorted(sent))
-    return found
+        total.add(part, times)
+    _add_exposed(total, sorted(busy), sorted(sent))
+    return total
 
 
 def _name(step: SimulatedStep, mesh: Mesh) -> str:

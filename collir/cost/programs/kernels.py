@@ -177,10 +177,10 @@ def _only_kernel(op: DistOp, last: Mapping[Operation, DistOp]) -> DistOp | None:
     for user in _users(op.result):
         if not isinstance(user, DistOp):
             return None
-        found = last.get(user, user)
-        if kernel not in (None, found):
+        ending = last.get(user, user)
+        if kernel not in (None, ending):
             return None
-        kernel = found
+        kernel = ending
     return kernel
 
 

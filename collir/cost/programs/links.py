@@ -23,9 +23,9 @@ def link_seconds(simulation: Simulation, number: int) -> LinkSeconds:
         number: the level, 0 for the outermost.
     """
     level = simulation.mesh.machine.levels[number]
-    found: LinkSeconds = {}
+    seconds: LinkSeconds = {}
     if not level.wires or level.parents:
-        return found
+        return seconds
     total: Array | None = None
     for step, times in simulation.all_collectives():
         for part in step_estimate(step.collective, simulation.model)[1].rounds:
@@ -35,11 +35,11 @@ def link_seconds(simulation: Simulation, number: int) -> LinkSeconds:
             sent = times * part.times * part.size * _each(level, links)
             total = sent if total is None else total + sent
     if total is None:
-        return found
+        return seconds
     for a, b, size in _pairs(level, total):
         pair = min(a, b), max(a, b)
-        found[pair] = max(found.get(pair, 0.0), size * level.wires / level.port)
-    return found
+        seconds[pair] = max(seconds.get(pair, 0.0), size * level.wires / level.port)
+    return seconds
 
 
 def _each(level: Level, loads: Array) -> Array:

@@ -169,12 +169,12 @@ def replaced_arguments(function: FuncOp, where: BufferPlan) -> dict[SSAValue, SS
     ):
         if role not in (Role.PARAMETER, Role.STATE):
             continue
-        found = next((it for it in left if it[1] is role and same_type(it[0], value)), None)
-        if found is None:
+        old = next((it for it in left if it[1] is role and same_type(it[0], value)), None)
+        if old is None:
             continue
-        left.remove(found)
+        left.remove(old)
         if where.result_of.get(where.owner[value]) == number:
-            replaced[where.owner[value]] = found[0]
+            replaced[where.owner[value]] = old[0]
     return replaced
 
 

@@ -453,17 +453,17 @@ class _Shared:
 
     def _connected(self, resources: set[Resource]) -> dict[int, Phase]:
         """Return the phases that use some resources, and those connected to them by full ones."""
-        found: dict[int, Phase] = {}
+        connected: dict[int, Phase] = {}
         left, seen = [*resources], set(resources)
         while left:
             for number in self.users[left.pop()]:
-                if number not in found:
-                    phase = found[number] = self.phases[number]
+                if number not in connected:
+                    phase = connected[number] = self.phases[number]
                     for resource, _ in phase.uses:
                         if resource not in seen and sum(self.users[resource].values()) > 1:
                             seen.add(resource)
                             left.append(resource)
-        return found
+        return connected
 
 
 def fair_speeds(phases: Mapping[int, Phase]) -> dict[int, float]:

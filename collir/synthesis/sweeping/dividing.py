@@ -99,20 +99,20 @@ def _pairs(step: TrainingStep) -> Iterator[tuple[int, int]]:
         DiagnosticError: a step cannot be where layouts are chosen.
     """
     function, classes = named(step.module, step.function), DimensionClasses.build(step)
-    found = {
+    dims = {
         [*function.args].index(argument): dim
         for number, dim in _chosen(classes).items()
         if isinstance(argument := classes.arguments[number], BlockArgument)
     }
     roles = argument_roles(function)
-    weights = [number for number in found if roles[number] is Role.PARAMETER]
+    weights = [number for number in dims if roles[number] is Role.PARAMETER]
     for number, argument in enumerate(function.args):
         if number in weights:
-            yield number, found[number]
+            yield number, dims[number]
         elif roles[number] is Role.STATE:
             weight = _weight_of(argument, function)
             if weight in weights:
-                yield number, found[weight]
+                yield number, dims[weight]
 
 
 def _chosen(classes: DimensionClasses) -> dict[int, int]:

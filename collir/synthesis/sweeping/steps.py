@@ -135,12 +135,12 @@ class TrainingStep:
         batch."""
         function = named(self.module, self.function)
         mesh = mesh_of(function)
-        found: dict[tuple[str, ...], set[int]] = {}
+        sizes: dict[tuple[str, ...], set[int]] = {}
         for dim in (dim for x in function.args for dim in dist_type(x).dims if dim.axes):
             axes = tuple(dict.fromkeys(mesh.by_name[sub].axis for sub in dim.axes))
             if not {*axes} & {*self.data}:
-                found.setdefault(axes, set()).add(int(dim.size))
-        return found
+                sizes.setdefault(axes, set()).add(int(dim.size))
+        return sizes
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -280,7 +280,7 @@ def _layers(call: CallOp) -> str:
     callee = call.function()
     assert callee is not None
     arguments: list[SSAValue] = [*callee.args]
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for op in callee.walk():
         if not isinstance(op, RepeatOp):
             continue
@@ -298,12 +298,12 @@ def _layers(call: CallOp) -> str:
                     f"there are {formula} layers in this loop: make their number a "
                     "parameter of its own, which the sweep changes",
                 )
-            found.setdefault(name, int(size))
-    if not found:
+            counts.setdefault(name, int(size))
+    if not counts:
         raise DiagnosticError.at(
             callee, f"@{callee.sym_name.data} has no layers: a repeat over stacked weights"
         )
-    return max(found, key=found.__getitem__)
+    return max(counts, key=counts.__getitem__)
 
 
 def _is_attention(function: FuncOp) -> bool:

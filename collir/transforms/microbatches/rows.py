@@ -99,10 +99,10 @@ class BatchSize:
         The formula ``batch * seq`` does not say which of the two is inside: both are returned, the
         batch outside first.
         """
-        found = [dim for dim, size in enumerate(x.shape) if self.is_in(size)]
-        if len(found) != 1:
+        dims = [dim for dim, size in enumerate(x.shape) if self.is_in(size)]
+        if len(dims) != 1:
             return []
-        [dim] = found
+        [dim] = dims
         times = formula_of(x.shape[dim]) / Formula.parameter(self.part)
         if self.part in times.parameters:
             return []

@@ -21,11 +21,11 @@ from collir.transforms.stages.stacks import needed_by, users_in
 
 def made_of_nothing(ops: Sequence[Operation]) -> set[Operation]:
     """Return the operations that depend on no argument; each task repeats them."""
-    found: set[Operation] = set()
+    constants: set[Operation] = set()
     for op in ops:
-        if not op.regions and all(operand.owner in found for operand in op.operands):
-            found.add(op)
-    return found
+        if not op.regions and all(operand.owner in constants for operand in op.operands):
+            constants.add(op)
+    return constants
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +112,8 @@ def assigned(
 def _chunks_of_arguments(flat: Flat, op: Operation) -> list[int]:
     """Return the chunks whose rows of stacks an operation takes from the arguments."""
     arguments = (x for x in op.operands if isinstance(x, BlockArgument) and x.owner is flat.block)
-    found = (flat.sources[x.index] for x in arguments)
-    return [source.chunk for source in found if source.chunk is not None]
+    sources = (flat.sources[x.index] for x in arguments)
+    return [source.chunk for source in sources if source.chunk is not None]
 
 
 def _check_order(flat: Flat, position: Mapping[Operation, int]) -> None:

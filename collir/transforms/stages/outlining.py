@@ -128,14 +128,14 @@ class Outlining:
     def _inputs(self, part: Part) -> list[SSAValue]:
         """Return the values that a task takes, in order of use."""
         inside = set(self.groups[part])
-        found: dict[SSAValue, None] = {}
+        inputs: dict[SSAValue, None] = {}
         left = [operand for op in self.groups[part] for operand in op.operands]
         for value in left:  # grows meanwhile
             if value.owner in self.tasks.everywhere:
                 left += value.owner.operands if isinstance(value.owner, Operation) else ()
             elif value.owner not in inside:
-                found[value] = None
-        return list(found)
+                inputs[value] = None
+        return list(inputs)
 
     def _outputs(self, part: Part) -> list[SSAValue]:
         """Return the values of a task that other tasks take, or that are yielded."""

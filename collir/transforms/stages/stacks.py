@@ -218,11 +218,11 @@ def users_in(value: SSAValue, ops: Iterable[Operation]) -> list[Operation]:
 
 def needed_by(values: Iterable[SSAValue]) -> set[Operation]:
     """Return the operations of a block that values need, directly or not."""
-    found: set[Operation] = set()
+    needed: set[Operation] = set()
     left = [value.owner for value in values]
     while left:
         op = left.pop()
-        if isinstance(op, Operation) and op not in found:
-            found.add(op)
+        if isinstance(op, Operation) and op not in needed:
+            needed.add(op)
             left += [operand.owner for operand in op.operands]
-    return found
+    return needed
