@@ -102,7 +102,7 @@ def simulation_table(simulation: Simulation) -> list[str]:
     shares = len(simulation.places) == 1 and any(step.loop for step in simulation.steps)
     if shares:
         head.insert(head.index("alone"), "share")
-    rows = list(_rows(simulation, apart, simulation.time if shares else 0.0))
+    rows = list(_rows(simulation, apart, simulation.time if shares else None))
     busy = [
         f"{resource_name(simulation, resource)} busy {seconds_text(time)} "
         f"({percent_text(time, simulation.time)})"
@@ -189,13 +189,13 @@ def _shown_once(simulation: Simulation) -> Iterator[tuple[int, list[int]]]:
 
 
 def _rows(
-    simulation: Simulation, apart: bool, total: float, times: int = 1, depth: int = 0
+    simulation: Simulation, apart: bool, total: float | None, times: int = 1, depth: int = 0
 ) -> Iterator[list[str]]:
     """Yield the rows of steps, those of an iteration below their loop.
 
     Args:
         apart: whether there is a column for the place.
-        total: the seconds of which the shares are; 0 without such a column.
+        total: the seconds of which the shares are; None without such a column.
         times: how often these steps run.
         depth: the number of loops around them.
     """
@@ -203,9 +203,9 @@ def _rows(
     for number, same in list(_shown_once(simulation)):
         step = simulation.steps[number]
         start, end = simulation.spans[number]
-        share = [percent_text(times * (end - start), total)] if total else []
+        share = [percent_text(times * (end - start), total)] if total is not None else []
         yield _row(simulation, same, not path.isdisjoint(same), apart, share, depth)
-        if step.loop and total:
+        if step.loop and total is not None:
             yield from _rows(step.loop.body, apart, total, times * step.loop.times, depth + 1)
 
 
