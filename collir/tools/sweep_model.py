@@ -247,7 +247,7 @@ def ignore_interrupts() -> None:
 
 
 def _passed(module: ModuleOp, passes: str) -> ModuleOp:
-    """Return a module after passes, without their remarks on unchanged functions."""
+    """Return a module after passes, whose remarks are dropped."""
     with listening(lambda _: None), session():
         for each in pass_pipeline(passes).passes:
             each.apply(context(), module)
