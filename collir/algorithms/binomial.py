@@ -20,7 +20,7 @@ def _whole(turn: int, rank: int, peer: int) -> range:
 
 
 def broadcast(shape: GroupShape) -> Iterator[Round]:
-    """Yield the rounds after which all ranks have what rank 0 has, to far ranks first."""
+    """Yield the rounds that bring the blocks of rank 0 to all ranks, far ranks first."""
     for distance in reversed(powers(shape.ranks)):
         yield Round(Binomial(distance), _whole)
 

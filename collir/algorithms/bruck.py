@@ -19,7 +19,7 @@ def powers(ranks: int) -> list[int]:
 
 
 def all_gather(shape: GroupShape) -> Iterator[Round]:
-    """Yield the rounds in which a rank sends all that it has to one that is 1, 2, 4... before."""
+    """Yield the rounds in which a rank sends all its blocks to the rank 1, 2, 4... before it."""
     ranks = shape.ranks
 
     def known(distance: int, turn: int, rank: int, peer: int) -> Cyclic:

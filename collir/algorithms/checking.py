@@ -254,7 +254,7 @@ class _Run:
         return other, number + offset
 
     def run(self) -> None:
-        """Run all blocks as far as they can, and note those that cannot end."""
+        """Run all blocks as far as they can, and note the blocks that cannot end."""
         ready = deque(self.blocks)
         queued = [True] * len(self.blocks)
         while ready:
@@ -310,7 +310,7 @@ class _Run:
         return None
 
     def _cycle(self, stuck: Sequence[_Block]) -> Sequence[_Block]:
-        """Return blocks that wait for each other, or one that waits for what never comes."""
+        """Return blocks that wait for each other, or a block that waits for what never comes."""
         seen: dict[int, int] = {}
         chain: list[_Block] = []
         x: _Block | None = stuck[0]
@@ -447,7 +447,7 @@ class _Run:
     # --- results ---------------------------------------------------------------------------------
 
     def check_results(self) -> None:
-        """Note the chunks of outputs that are not what the collective makes."""
+        """Note the chunks of outputs that differ from the results of the collective."""
         program = self.program
         if self.found.counts.get("deadlock"):
             return

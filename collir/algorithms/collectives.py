@@ -23,7 +23,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broa
 """The collectives that a program can be checked against."""
 
 TWO_BUFFERS = ("all_to_all",)
-"""Those whose blocks lie in two buffers: one row of blocks does not do."""
+"""The collectives whose blocks lie in two buffers, as one row of blocks is not enough."""
 
 
 def sizes_of(collective: str, ranks: int, chunks: int) -> tuple[int, int]:

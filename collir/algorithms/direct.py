@@ -16,7 +16,7 @@ def reduce_scatter(shape: GroupShape) -> Iterator[Round]:
 
 
 def all_gather(shape: GroupShape) -> Iterator[Round]:
-    """Yield the messages in which each rank sends another one the block that it has."""
+    """Yield the messages in which each rank sends its block to every other rank."""
     yield Round(AllPairs(), of_rank, waits=Waits.NOTHING)
 
 

@@ -16,7 +16,7 @@ _TOGETHER = {
 
 
 def fused_program(program: ChunkProgram) -> ChunkProgram:
-    """Return a program whose blocks send on what they receive in one step.
+    """Return a program whose blocks receive and send on in one step.
 
     The step waits for the message and for room in the connection before it does either, so that a
     program may need connections that hold more.

@@ -103,7 +103,7 @@ def _half(number: int, bit: int, bits: int) -> range:
 
 
 def _number(shape: GroupShape, rank: int) -> int:
-    """Return the number of a rank among those that are left when others are folded."""
+    """Return the number of a rank among those left after folding."""
     extra = folded(shape)
     return rank // 2 if rank < 2 * extra else rank - extra
 

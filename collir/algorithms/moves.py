@@ -1,8 +1,8 @@
-"""An algorithm as rounds of moves: which blocks each rank sends to which other one.
+"""An algorithm as rounds of moves: the blocks that each rank sends, and their receivers.
 
 A rank has one row of blocks: those of its full buffer, where its input and its output lie. In a
-round it sends some of them to a peer, and what comes from another one is added to its own, or takes
-their place. All else follows from the rounds: their price, the chunk program, its proof, and code.
+round it sends some of them to a peer; blocks that arrive are added to its own, or take their place.
+The price, the chunk program, its proof, and code follow from the rounds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ class Waits(StrEnum):
     ROUND = "round"
     """All messages of the round before."""
     DATA = "data"
-    """The message that brings what it passes on: rounds overlap, as chunks of a block flow."""
+    """The message that brings the blocks to pass on: rounds overlap, as chunks of a block flow."""
     NOTHING = "nothing"
     """Its sender alone: a rank sends one message after the other."""
 
@@ -42,7 +42,7 @@ class Cyclic(Sequence[int]):
 
 
 Blocks = Callable[[int, int, int], Sequence[int]]
-"""A function of a turn, a rank and the peer to which it sends then that returns blocks."""
+"""A function from a turn, a rank and the peer that it sends to then, to blocks."""
 
 
 @dataclass(frozen=True)

@@ -199,8 +199,8 @@ class SendPattern(Pattern):
         return range(first, first + int(self._of(self.sends[turn].count, rank)))
 
     def check(self, blocks: int) -> None:
-        """Check that ranks send blocks that there are, and each receives once in a turn; and that
-        what is under way at the same time does not meet.
+        """Check that ranks send existing blocks, that each receives once in a turn, and that
+        simultaneous messages do not overlap.
 
         Raises:
             OwnAlgorithmError: it is not so.
@@ -211,7 +211,7 @@ class SendPattern(Pattern):
             self._check_meetings()
 
     def _check_meetings(self) -> None:
-        """Check that no send has blocks that arrive by another one, or come where others do."""
+        """Check that no send has blocks that still arrive, or arrives where another one does."""
         arrives: dict[tuple[int, int], int] = {}
         pairs = [list(zip(*self._messages(t)[:2], strict=True)) for t in range(len(self.sends))]
         for turn, send in enumerate(self.sends):

@@ -1,4 +1,4 @@
-"""Patterns of messages: which ranks of a group send to which, at the same time.
+"""Patterns of messages: the pairs of ranks of a group that send at the same time.
 
 A group has digits: its rank is a number in mixed radix, most significant digit first, and each
 digit counts children of a level of a machine. Patterns know no sizes and no links.
@@ -77,12 +77,12 @@ class GroupShape:
 
 
 class Pattern(ABC):
-    """A rule that says which ranks send to which.
+    """A rule that maps ranks to the ranks that they send to.
 
     It has turns where a rank sends several messages: in each of them it sends one at most.
 
     Attributes:
-        part: the part of what a rank sends in a round that goes to any one rank.
+        part: the part of a rank's data in a round that goes to each peer.
     """
 
     part: ClassVar[float] = 1.0
@@ -233,8 +233,7 @@ class FoldPairs(Pattern):
 
 @dataclass(frozen=True)
 class FoldedExchange(Pattern):
-    """The 2^k ranks that ``FoldPairs`` leaves exchange with those whose number among them differs
-    in one bit."""
+    """An exchange among the ranks that ``FoldPairs`` leaves: numbers of peers differ in one bit."""
 
     bit: int
 

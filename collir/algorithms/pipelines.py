@@ -112,8 +112,8 @@ def tree_nodes(shape: GroupShape, tree: int, trees: int) -> tuple[TreeNode, ...]
 
 
 def _above(own: int, across: int, tree: int, trees: int) -> tuple[int, int, int]:
-    """Return the child above another one in a tree of the children of a level, on which side it is
-    of that, and how far from the first child."""
+    """Return the parent of a child in a tree of the children of a level, the side on which the
+    child is below it, and the depth of the child."""
     if own == 0:
         return 0, 0, 0
     if trees == 1:

@@ -98,7 +98,7 @@ class ThreadBlock:
 
 @dataclass(frozen=True)
 class RankProgram:
-    """What a rank does.
+    """The program of a rank.
 
     Attributes:
         sizes: the chunks of each of its buffers.

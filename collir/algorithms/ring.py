@@ -35,7 +35,7 @@ def reduce_scatter(shape: GroupShape) -> Iterator[Round]:
 
 
 def all_gather(shape: GroupShape) -> Iterator[Round]:
-    """Yield the rounds after which all ranks have all blocks, of which rank r has block r."""
+    """Yield the rounds after which all ranks have all blocks; rank r begins with block r."""
     return _around(shape, 0, False)
 
 

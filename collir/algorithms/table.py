@@ -18,12 +18,12 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
     for file in (ring, hierarchical, binomial, halving_doubling, pat, pairwise, bruck, direct)
     for each in file.ALGORITHMS
 }
-"""Those whose price is that of their rounds."""
+"""The algorithms with the price of their rounds."""
 
 PIPELINES: dict[tuple[str, str], Algorithm] = {
     (each.collective, each.name): each for each in pipelines.ALGORITHMS
 }
-"""Those that cut a buffer into pieces: code has their rounds, prices a closed form."""
+"""The algorithms that cut a buffer into pieces: code has their rounds, prices a closed form."""
 
 
 def names_of(collective: str) -> tuple[str, ...]:

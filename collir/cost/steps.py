@@ -1,8 +1,8 @@
-"""How long a step takes that runs alone: what a simulation of it alone takes.
+"""The time of a step that runs alone, as a simulation of it alone would take.
 
-Whoever compares programs asks here, for steps that send and for those that do not, built or only
-planned. What a value costs where it lies, such as a result that is returned and lies in another
-buffer, is known of a whole function alone (``collir.cost.programs.simulate``).
+Searches compare programs with it: steps that send or compute, built or only planned. Costs of where
+a value lies, such as the copy of a returned result that lies in another buffer, need the whole
+function (``collir.cost.programs.simulate``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ def seconds_local(does: LocalStep, mesh: Mesh) -> float:
 
 
 def local_seconds(steps: Iterable[DistOp], mesh: Mesh, scale: float = 1.0) -> float:
-    """Return the seconds of those steps of a plan together that send nothing.
+    """Return the total seconds of the steps of a plan that send nothing.
 
     Args:
         scale: the factor by which the sizes of values are multiplied.

@@ -55,13 +55,13 @@ from collir.layout.sizes import OpenSize
 
 @irdl_op_definition
 class StartOp(IRDLOperation):
-    """The start of a collective; its blocks lie one behind the other, in the order of the group.
+    """The start of a collective, whose blocks lie one behind the other in the order of the group.
 
     Attributes:
         kind: the name of the collective.
         axes: the sub-axes of its groups, in order.
-        reduction: of one that reduces, how.
-        algorithm: the one that was asked for.
+        reduction: the reduction of a collective that reduces.
+        algorithm: the requested algorithm.
         root: the number in the group of the rank that holds the operand of a broadcast or a
             scatter, or the result of a reduce or a gather.
         sender, receiver: of a send, the numbers of these ranks in the group.
@@ -122,14 +122,14 @@ class StartOp(IRDLOperation):
         return Reduction(self.reduction.data) if self.reduction else None
 
     def number(self, name: str) -> int:
-        """Return a number among its properties; 0 if it has none of that name."""
+        """Return the property of a name as a number; 0 if it is missing."""
         value = self.properties.get(name)
         return value.value.data if isinstance(value, IntegerAttr) else 0
 
     @property
     def counts(self) -> tuple[Sequence[int], Sequence[int]]:
-        """The elements of the blocks that leave for each rank, and that come from each; nothing
-        where all of them are equal."""
+        """The elements of the blocks that leave for each rank, and that come from each rank; empty
+        if all are equal."""
         leave, come = ([x.data for x in side or ()] for side in (self.sends, self.receives))
         return leave, come
 
@@ -198,7 +198,7 @@ class StartOp(IRDLOperation):
             raise VerifyException(f"this {name} has no wait, or several")
 
     def _check_peers(self, ranks: Ranks, count: int) -> None:
-        """Check that what ranks send fits into what their peers receive."""
+        """Check that the blocks that ranks send fit into the buffers of their peers."""
         name, axes, peers = self.called, self.axes.data, self.receivers
         if name != "send":
             raise VerifyException(f"a send has `peers`, and a {name} has none")
@@ -222,7 +222,7 @@ class StartOp(IRDLOperation):
                 )
 
     def _check_counts(self, ranks: Ranks, count: int) -> None:
-        """Check that blocks that differ in size are those of the buffers."""
+        """Check that blocks of different sizes add up to the buffers."""
         name, kind, axes = self.called, OPERATIONS[self.called].KIND, self.axes.data
         sides = zip(
             ("sends", "receives"),
@@ -261,7 +261,7 @@ class WaitOp(IRDLOperation):
 
 
 def started_by(token: SSAValue) -> StartOp | None:
-    """Return the collective that a token is of, also where it is a result of an ``at``."""
+    """Return the collective of a token, also through the result of an ``at``."""
     while isinstance(token.owner, AtOp):
         token = token.owner.yielded[list[SSAValue](token.owner.tokens).index(token)]
     return token.owner if isinstance(token.owner, StartOp) else None

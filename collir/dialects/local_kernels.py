@@ -51,9 +51,8 @@ class ComputeOp(IRDLOperation):
     Attributes:
         kernel: the name of the operation.
         arguments: its properties, without the type of the result, which is that of its buffer.
-        starts: where the block that it reads or writes begins in the whole, for each dimension, if
-            it depends on that.
-        whole: the shape of the whole, of a result that depends on it.
+        starts: the start of its block in the whole, for each dimension, if it depends on that.
+        whole: the shape of the whole, if the result depends on it.
     """
 
     name = "local.compute"
@@ -93,8 +92,8 @@ class ComputeOp(IRDLOperation):
         """Return the operation on tensors of a single device.
 
         Args:
-            sizes: a function to buffers with other sizes, as those of one rank.
-            place: the place of the tensors, for who asks which devices have them.
+            sizes: a function that gives buffers other sizes, such as those of one rank.
+            place: the place of the tensors, which says which devices have them.
         """
         buffers = [[buffer_of(x) for x in values] for values in (self.inputs, self.outputs)]
         if sizes is not None:

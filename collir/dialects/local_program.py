@@ -74,7 +74,7 @@ class LocalYieldOp(IRDLOperation):
 
 @irdl_op_definition
 class AtOp(IRDLOperation):
-    """Operations of the ranks at a place; others have nothing to wait for."""
+    """Operations of the ranks at a place; other ranks skip them."""
 
     name = "local.at"
 
@@ -288,7 +288,7 @@ def mesh_at(op: Operation) -> Mesh:
 
 
 def ranks_at(op: Operation) -> Ranks:
-    """Return the ranks that run the local function that an operation is in, or is.
+    """Return the ranks that run the local function of an operation.
 
     Raises:
         VerifyException: there is none, or it has no mesh.
@@ -297,20 +297,20 @@ def ranks_at(op: Operation) -> Ranks:
 
 
 def bounds(x: int, ranks: Ranks, place: Place = ()) -> tuple[int, int]:
-    """Return the least and the largest number of all ranks at a place.
+    """Return the least and the largest value of a number on all ranks at a place.
 
     Raises:
-        VerifyException: it is of sub-axes that the mesh does not have.
+        VerifyException: it depends on sub-axes that the mesh does not have.
     """
     check_numbers([x], ranks)
     return ranks.bounds(x, place)
 
 
 def check_numbers(numbers: Iterable[int], ranks: Ranks) -> None:
-    """Check that numbers are of size parameters, and of coordinates of a mesh.
+    """Check that numbers depend only on size parameters and on coordinates of a mesh.
 
     Raises:
-        VerifyException: they are of sub-axes that it does not have, or a table has other numbers.
+        VerifyException: they depend on unknown sub-axes, or a table has other numbers.
     """
     mesh = ranks.mesh
     for atom in atoms_in(numbers):

@@ -684,7 +684,7 @@ def meshes_remembered(known: Mapping[Operation, Mesh] | None = None) -> Generato
 
 
 def function_of(op: Operation) -> FuncOp | None:
-    """Return the function that an operation is in, in loops too, or that it is."""
+    """Return the function around an operation, through loops, or the operation if it is one."""
     function: Operation | None = op
     while function is not None and function.name != "func.func":
         function = function.parent_op()
@@ -727,7 +727,7 @@ def _look_up(function: Operation) -> Mesh:
 
 
 def device_properties(machine: Machine) -> dict[str, Attribute]:
-    """Return the properties of a machine's operation that say what its devices are."""
+    """Return the properties of a machine's operation that describe its devices."""
     properties: dict[str, Attribute] = {}
     if machine.device:
         properties["device"] = DeviceAttr.of(machine.device)

@@ -165,7 +165,7 @@ class CallOp(NestedOp):
         return self.callee.string_value()
 
     def function(self) -> FuncOp | None:
-        """Return the function that is called; None if the module has none of that name."""
+        """Return the called function; None if the module has no such one."""
         module: Operation | None = self
         while module is not None and not isinstance(module, ModuleOp):
             module = module.parent_op()
@@ -260,7 +260,7 @@ class Signature:
         values = {**dict(self.parameters), **bindings}
         outputs = [self._at(mesh, declared, values) for declared in self.outputs]
         if any(axis in x.axes for x in outputs for axis, _ in place):
-            return outputs  # which is an error of the function that is called at a place
+            return outputs  # the error of a function called at a place
         return [x.with_place(place) for x in outputs]
 
     def inputs_at(self, mesh: Mesh, bindings: Mapping[str, int]) -> list[DistType]:
@@ -353,10 +353,10 @@ class Signature:
 
 
 def place_beyond(operands: Sequence[DistType], inputs: Sequence[DistType]) -> Place:
-    """Return where a call runs whose operands are at a place that its function does not name.
+    """Return the place of a call whose operands are at a place that its function does not name.
 
-    It is that of the first operand; a function that names none of these sub-axes means the same at
-    every place.
+    This is the place of the first operand. A function that names none of its sub-axes means the
+    same at every place.
     """
     if not operands or not inputs:
         return ()

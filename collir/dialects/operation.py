@@ -211,7 +211,7 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
     @property
     def timing(self) -> dict[str, Attribute]:
-        """The properties that say when it starts and is waited for, and not what it does."""
+        """The properties that say when it starts and is waited for."""
         words = (ASYNC.name, AHEAD.name)
         return {word: self.properties[word] for word in words if word in self.properties}
 

@@ -1,5 +1,5 @@
-"""Records: named groups of values. The IR keeps what a record is; each of its fields is a value of
-its own, whose name is that of the record, a dot, and that of the field."""
+"""Records: named groups of values. The IR keeps the definitions of records. A field is a value of
+its own; its name is the name of the record, a dot, and the name of the field."""
 
 from collections.abc import Mapping
 

@@ -69,7 +69,7 @@ def parse_optional_formula(parser: AttrParser) -> int | None:
 
 
 def parse_formula(parser: AttrParser, operand: Callable[[], Formula]) -> Formula:
-    """Return the formula that is next, of operands that a function parses."""
+    """Return the next formula, with operands parsed by a function."""
 
     def accept(token: str) -> bool:
         assert token in _PUNCTUATION

@@ -27,7 +27,7 @@ def steps_ahead(loop: RepeatOp) -> list[DistOp]:
 
 
 def chain_ahead(loop: RepeatOp) -> list[DistOp]:
-    """Return the steps of a loop that are ahead, and those that feed them, in program order."""
+    """Return the steps of a loop that are ahead with all that they need, in program order."""
     chain: set[Operation] = set()
     for op in reversed(loop.body.block.ops):
         if is_ahead(op) or any(use.operation in chain for x in op.results for use in x.uses):
@@ -44,11 +44,11 @@ def start_early(op: DistOp) -> None:
 
 @dataclass(frozen=True)
 class _Source:
-    """The reason why a step may not be ahead: it depends on a value of the iteration.
+    """The reason why a step may not be ahead: a value of the iteration that it depends on.
 
     Attributes:
         value: a carry, or the result of an operation that is no step.
-        path: the steps from there to the step itself, which is the last of them.
+        path: the steps from there to the step itself, which comes last.
     """
 
     value: SSAValue
@@ -56,7 +56,7 @@ class _Source:
 
 
 def _wrong_source(loop: RepeatOp, op: DistOp) -> _Source | None:
-    """Return what feeds a step but is not known before the iteration; None if all of it is."""
+    """Return a value that a step needs and that is not known before the iteration, or None."""
     reached_by: dict[DistOp, DistOp | None] = {op: None}
     stack = [op]
     while stack:

@@ -1,10 +1,10 @@
-"""Functions whose layouts are chosen: in the body of an ``auto`` function, every name stands for a
-whole value, and the types that are written say where values are to lie.
+"""Functions whose layouts are chosen: in an ``auto`` function, every name stands for a whole value,
+and written types say where values should lie.
 
 An ``auto`` function is a program like any other: where a type names sub-axes, a ``redistribute``
-stands behind the value, and what uses the value uses the result. So it computes the same on all
-devices, and is checked, run and differentiated as it is. ``propagate`` makes a program of it that
-computes what the types say where they say it.
+stands behind the value, and users of the value take the result. So it computes the same on all
+devices, and is checked, run and differentiated as it is. ``propagate`` turns it into a program that
+computes each value where its type says.
 """
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, UnitAttr

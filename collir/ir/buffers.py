@@ -28,8 +28,8 @@ class BufferPlan:
 
     Attributes:
         names: a distinct name for every value.
-        owner: for every value, the value whose memory it lies in. Sums to which iterations of a
-            loop add lie in that of what they begin with.
+        owner: for every value, the value whose memory it lies in. Sums in a loop lie in the memory
+            of their initial values.
         offset: for every value, its start in that memory, in elements.
         last_use: for every owner, the last operation that reads it.
         result_of: for an owner, the index of the result whose memory it is written to directly.
@@ -61,7 +61,7 @@ class BufferPlan:
         )
 
     def buffer(self, value: SSAValue) -> SSAValue:
-        """Return the owner of the memory that a value lies in, the whole if that is a part."""
+        """Return the owner of a value's memory: the whole, if the value is a part."""
         owner = self.owner[value]
         return self.part_of[owner][0] if owner in self.part_of else owner
 
@@ -144,7 +144,7 @@ def plan_buffers(function: FuncOp) -> BufferPlan:
 
 
 def _begins_in_place(loop: RepeatOp, number: int, owner: dict[SSAValue, SSAValue]) -> bool:
-    """Return whether a carry of a loop is updated in the memory of what it begins with, which the
+    """Return whether a carry of a loop is updated in the memory of its initial value, which the
     function computes for it alone."""
     if number >= len(loop.carried) or loop.schedule is not None:
         return False
@@ -154,8 +154,8 @@ def _begins_in_place(loop: RepeatOp, number: int, owner: dict[SSAValue, SSAValue
 
 
 def _stacks_of_loops(function: FuncOp, owner: dict[SSAValue, SSAValue]) -> list[SSAValue]:
-    """Return the concats that have results of loops among their parts, and what is assembled of
-    results of loops with a schedule, the last one first."""
+    """Return the concats of results of loops, and the assembled results of loops with a schedule,
+    the last one first."""
     return [
         op.result
         for op in reversed(function.body.block.ops)
@@ -176,7 +176,7 @@ def _first_writes(
     part_of: dict[SSAValue, tuple[SSAValue, int]],
     last_use: dict[SSAValue, Operation],
 ) -> dict[SSAValue, Operation]:
-    """Return the first operations that write to the wholes that parts are written to directly.
+    """Return the first operations that write to wholes whose parts are written directly.
 
     The last use of such a whole becomes that of all its parts.
     """

@@ -76,7 +76,7 @@ def recursion_errors(module: ModuleOp) -> list[Diagnostic]:
 
 
 def _cycle_error(calls: list[CallOp], names: list[str]) -> Diagnostic:
-    """Return the error for functions that call each other, the first of them again at the end."""
+    """Return the error for functions that call each other in a cycle."""
     text = f"@{names[0]} calls itself: {' calls '.join(f'@{name}' for name in names)}"
     notes = tuple(
         note(f"@{name} calls @{call.symbol} here", Position.of(call))
@@ -102,7 +102,7 @@ def fusion_errors(module: ModuleOp) -> list[Diagnostic]:
 
 
 def place_errors(module: ModuleOp) -> list[Diagnostic]:
-    """Return an error for each call at a place on sub-axes that what it runs names itself.
+    """Return an error for each call at a place on sub-axes that its callees name themselves.
 
     Functions do not call themselves.
     """
@@ -127,8 +127,8 @@ def place_errors(module: ModuleOp) -> list[Diagnostic]:
 
 
 def _axes_of_functions(module: ModuleOp) -> dict[str, dict[str, Operation]]:
-    """Return the sub-axes that each function of a module names, itself or in what it calls, each
-    with an operation that does."""
+    """Return the sub-axes that each function names, itself or in its callees, each with an
+    operation that does."""
     named: dict[str, dict[str, Operation]] = {}
     for function in callees_first(module):
         own = named.setdefault(function.sym_name.data, {})
@@ -155,7 +155,7 @@ def _steps_of(call: CallOp) -> Iterator[Operation]:
 
 
 def callees_first(module: ModuleOp) -> list[FuncOp]:
-    """Return the functions of a module without cycles of calls, each behind those that it calls."""
+    """Return the functions of a module without cycles of calls, each behind its callees."""
     functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
     ordered: dict[FuncOp, None] = {}
     for start in functions.values():
@@ -211,11 +211,11 @@ _Key = tuple[FuncOp, BindingsAttr]
 
 @dataclass
 class _Checked:
-    """A function that was checked at some values.
+    """The outcome of checking a function at some values.
 
     Attributes:
         error: the first error in it.
-        parameters: what the values in its calls are formulas of.
+        parameters: the parameters in the values of its calls.
         calls: the calls in it that give values, each with its position and what it runs.
     """
 
@@ -262,7 +262,7 @@ def misfits(
 def _all_checked(
     module: ModuleOp, errors_in: Callable[[FuncOp], list[Diagnostic]]
 ) -> dict[_Key, _Checked]:
-    """Return what is found out about every function at all values that it is called at."""
+    """Return the outcome of checking every function at all values of its calls."""
     checked: dict[_Key, _Checked] = {}
     missing = [(_key(call), parameters_of(function)) for function, call in _all_at_values(module)]
     while missing:
@@ -274,7 +274,7 @@ def _all_checked(
 
 
 def _all_at_values(module: ModuleOp) -> list[tuple[FuncOp, CallOp]]:
-    """Return the calls of a module that give values, each with the function that it is in."""
+    """Return the calls of a module that give values, each with the function around it."""
     functions = [op for op in module.ops if isinstance(op, FuncOp)]
     return [(function, call) for function in functions for call in _calls_at_values(function)]
 
@@ -319,7 +319,7 @@ def _checked(
 def _error_behind(
     position: Position | None, key: _Key, checked: Mapping[_Key, _Checked]
 ) -> Diagnostic | None:
-    """Return the error at a call for the first error in what it runs, or None."""
+    """Return the error at a call whose callee has an error, or None."""
     ways: list[list[tuple[Position | None, _Key]]] = [[(position, key)]]
     seen: set[_Key] = set()
     while ways:

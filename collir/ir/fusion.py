@@ -1,8 +1,8 @@
-"""Steps that run as one kernel, as those of a ``call`` that is ``fused``.
+"""Steps that run as one kernel, such as those of a ``fused`` call.
 
 The name of the kernel is a discardable attribute of its steps, which follow each other. It changes
-nothing that a program computes. A step that a pass puts in the place of another has no kernel, and
-divides the kernel that it stands in. What layouts need, such as gathers, is put around kernels.
+nothing that a program computes. A step that a pass adds has no kernel, and divides the kernel
+around it. Steps for layouts, such as gathers, are put around kernels.
 """
 
 from collections.abc import Container, Generator, Iterable, Iterator, Sequence
@@ -31,13 +31,13 @@ def kernel_name(op: Operation) -> str | None:
 
 
 def is_of_gradient(op: Operation) -> bool:
-    """Return whether an operation is a part of a kernel that is the reverse of one."""
+    """Return whether an operation belongs to the reverse of a kernel."""
     return (kernel_name(op) or "").endswith(_REVERSE)
 
 
 def fusion_error(call: CallOp, op: Operation) -> Diagnostic | None:
-    """Return the error for a call that is fused, and a step that is no part of a kernel: one that
-    sends, is a loop, or waits for others."""
+    """Return the error for a fused call with a step that cannot be in a kernel: one that sends, is
+    a loop, or waits for others."""
     if isinstance(op, DistOp) and op.kind.local and not op.kind.computes:
         return None
     name = op.mnemonic if isinstance(op, DistOp) else op.name.rpartition(".")[2]
@@ -50,10 +50,10 @@ def fusion_error(call: CallOp, op: Operation) -> Diagnostic | None:
 
 
 def fuse(steps: Iterable[Operation], call: CallOp, function: FuncOp) -> None:
-    """Let the steps of a fused call in a function be one kernel.
+    """Make the steps of a fused call in a function one kernel.
 
     Raises:
-        DiagnosticError: one of them is no part of a kernel.
+        DiagnosticError: a step cannot be in a kernel.
     """
     taken = {kernel_name(op) for op in function.walk()}
     names = (f"{call.symbol}_{number}" for number in count(1))
@@ -65,9 +65,8 @@ def fuse(steps: Iterable[Operation], call: CallOp, function: FuncOp) -> None:
 
 
 def keep_kernels_together(function: FuncOp) -> None:
-    """Let the steps of each kernel of a function follow each other, in place: what they need is
-    in front of them, and what needs them behind. A kernel with a step between that both needs it
-    and is needed by it stays in parts."""
+    """Let the steps of each kernel of a function follow each other, in place: their operands are
+    computed in front of them, and their users stand behind."""
     for op in [*function.walk()]:
         for block in (block for region in op.regions for block in region.blocks):
             kernels: dict[str, list[Operation]] = {}
@@ -115,11 +114,11 @@ def _needed(step: Operation) -> Iterator[Operation]:
 
 @contextmanager
 def fused_like(op: Operation, block: Block, apart: Container[Operation]) -> Generator[None]:
-    """Let the local steps that are added to the end of a block be a kernel, if an operation is a
-    part of one: that of its reverse.
+    """Make the local steps added to the end of a block a kernel, the reverse of an operation's
+    kernel if it has one.
 
     Args:
-        apart: steps that are in none.
+        apart: steps that are in no kernel.
     """
     last = block.last_op
     yield

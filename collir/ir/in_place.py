@@ -8,15 +8,15 @@ from collir.dialects.tensor import same_type
 
 
 def is_updated(loop: RepeatOp, number: int) -> bool:
-    """Return whether iterations of a loop may write the values of a carry over each other: nothing
-    reads an element of one behind the step that writes the next."""
+    """Return whether iterations of a loop may overwrite a carry: nothing reads an element of the
+    old value after the step that writes the new one."""
     return _overwrites(loop.body.block.args[number], loop.yielded[number])
 
 
 def _overwrites(value: SSAValue, new: SSAValue) -> bool:
-    """Return whether a new value of a block may be written over one that the block is given.
+    """Return whether a new value of a block may overwrite an argument of the block.
 
-    One step alone reads that, element by element, or a loop that does so with each of its slices.
+    Only one step may read the argument, element by element, or a loop that does so with each slice.
     """
     uses, users = [*value.uses], [*new.uses]
     if len(uses) != 1 or len(users) != 1 or not same_type(value, new):

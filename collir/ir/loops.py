@@ -17,7 +17,7 @@ def repeats_in(op: Operation) -> list[RepeatOp]:
 
 
 def steps_with_times(ops: Iterable[Operation], times: int = 1) -> Iterator[tuple[DistOp, int]]:
-    """Yield the steps that operations run, those of loops too, and how often.
+    """Yield the steps of operations, with those of loops, and the number of their runs.
 
     Calls are inlined first, since the steps of a callee have the sizes of the call.
     """

@@ -59,8 +59,8 @@ def unique_names(function: FuncOp, hidden: Container[SSAValue] = ()) -> dict[SSA
     auto = is_auto(function)
     used = _Used(hints.values())
     number = 0
-    # Names in the signature come first, in the order of the signature. What is not written comes
-    # last, so that names are the same where it is hidden.
+    # Names in the signature come first, in the order of the signature. Hidden values come last, so
+    # that names do not depend on them.
     arguments = {*function.args}
     first = (x for x, name in fixed.items() if name or x in arguments)
     written = (x for x in hints if not (auto and _is_implied(x)))
@@ -80,8 +80,8 @@ def unique_names(function: FuncOp, hidden: Container[SSAValue] = ()) -> dict[SSA
 
 def names_in_block(block: Block) -> dict[SSAValue, str]:
     """Return a distinct name (without %) for every value of a block, and of the blocks inside of
-    it, which see its values: each keeps its name unless an earlier one has the same; a value
-    without a name gets a number."""
+    it, which see its values. Each keeps its name unless an earlier value has it; a value without a
+    name gets a number."""
     values = list(_values_in(block))
     used = _Used(value.name_hint for value in values)
     names: dict[SSAValue, str] = {}
@@ -122,13 +122,12 @@ class _Used:
         self.records.update(record for record, _ in records_of(name))
 
     def __contains__(self, name: str) -> bool:
-        """Return whether no value may have a name, because of those that are used."""
+        """Return whether a name is taken by the used names."""
         inside = (record in self.values for record, _ in records_of(name))
         return name in self.values or name in self.records or any(inside)
 
     def unlike(self, name: str) -> str:
-        """Return a name, with a number if it is used; not one that is wanted then. The number of a
-        field is behind the name of the record, so that its fields keep theirs."""
+        """Return a name, with a number if it is used, so that it is neither used nor wanted."""
         if name not in self:
             return name
         head, dot, field = name.partition(".")
@@ -149,7 +148,7 @@ def named_values(function: FuncOp) -> list[SSAValue]:
 
 
 def _as_written(value: SSAValue) -> SSAValue:
-    """Return the value that a chain of layouts which are not written begins with."""
+    """Return the value at the beginning of a chain of layouts that are not written."""
     while _is_implied(value):
         value = value.op.operands[0]
     return value
@@ -173,8 +172,8 @@ def result_names(function: FuncOp) -> list[str]:
 
 
 def written_result_names(function: FuncOp, names: Mapping[SSAValue, str]) -> list[str | None]:
-    """Return the names of results that a signature in ``.coll`` has to give: none, if all are those
-    of the values that are returned.
+    """Return the names of results that a signature in ``.coll`` has to give: none, if the returned
+    values have all of them.
 
     Args:
         names: the names of the values.
@@ -190,8 +189,7 @@ def _result_names(function: FuncOp, names: Mapping[SSAValue, str]) -> list[str |
 
 
 def _names_of_returned(function: FuncOp, names: Mapping[SSAValue, str]) -> list[str | None]:
-    """Return the names that results have by those of the values that are returned; None for one
-    without a name."""
+    """Return the names that results have by their returned values; None without a name."""
     own = [names[value] for value in named_values(function)]
     return _distinct([None if name.isdigit() else name for name in own])
 
@@ -219,8 +217,8 @@ def name_signature(
 
 
 def keep_names(module: ModuleOp) -> None:
-    """Note the names of arguments and results in the signatures of functions that lack some, and
-    let arguments bear theirs, which clones cut."""
+    """Note the names of arguments and results in signatures that lack some, and give arguments the
+    full names, which clones cut."""
     for function in module.ops:
         if not isinstance(function, FuncOp) or MESH_ATTRIBUTE not in function.attributes:
             continue

@@ -27,7 +27,7 @@ def set_parameters(function: Operation, values: Mapping[str, int]) -> None:
 
 
 def keep_used_parameters(function: FuncOp, values: Mapping[str, int]) -> None:
-    """Give a function those parameters that its sizes are formulas of."""
+    """Give a function only the parameters that its sizes use."""
     used = {
         name
         for op in function.walk()

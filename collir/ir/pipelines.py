@@ -1,8 +1,8 @@
 """Pipelines: loops over microbatches whose bodies are tasks at places, with a schedule.
 
-The body of such a loop calls a function for each task, and sends values between their places. What
-the loop computes is what it would without a schedule; the schedule says in which order each place
-runs the tasks of all microbatches.
+The body of such a loop calls a function for each task, and sends values between their places. The
+loop computes the same with and without the schedule, which orders the tasks of all microbatches at
+each place.
 """
 
 from collections.abc import Iterator, Mapping
@@ -83,7 +83,7 @@ class Pipeline:
 
     @cached_property
     def graph(self) -> TaskGraph:
-        """The tasks of a microbatch: their places, and which need the results of which."""
+        """The tasks of a microbatch: their places, and their dependencies."""
         number = {place: index for index, place in enumerate(self.places)}
         at = {part: number[_place_of(call)] for part, call in self.tasks.items()}
         return TaskGraph(at, {part: tuple(self._needed(part)) for part in self.tasks})

@@ -41,8 +41,8 @@ def map_attributes(function: FuncOp, mapped: Callable[[Attribute], Attribute]) -
 def rename_sub_axes(function: FuncOp, renaming: Renaming, old: Mesh, new: Mesh) -> None:
     """Rename the sub-axes of the old mesh to those of the new one, in all types and attributes.
 
-    A sub-axis that nothing replaces vanishes, and so does a step over nothing else, or one that
-    changes no layout then.
+    A sub-axis without a replacement vanishes, and so does a step that then is over no sub-axes, or
+    changes no layout.
     """
     moves = {
         op

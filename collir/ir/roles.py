@@ -74,7 +74,7 @@ def set_role(item: SSAValue | Operation, role: Role | None) -> None:
 
 
 def pass_role(old: SSAValue, new: SSAValue) -> None:
-    """Give a value the role of one that it replaces, unless it has one or is an argument."""
+    """Give a value the role of the value that it replaces, unless it has one or is an argument."""
     role = role_of(old)
     if role is not None and isinstance(new, OpResult) and role_of(new) is None:
         set_role(new, role)
@@ -93,8 +93,8 @@ def set_argument_roles(function: FuncOp, roles: Sequence[Role | None]) -> None:
 def result_roles(function: FuncOp) -> list[Role | None]:
     """Return the roles that the signature of a function gives to its results, in order.
 
-    A result that is a parameter or a state is the new value of an argument with that role: the
-    first such result that of the first such argument, and so on.
+    The n-th result with the role of a parameter or a state is the new value of the n-th argument
+    with that role.
     """
     return [_role(entry) for entry in entries(function, RESULTS, ROLE)]
 

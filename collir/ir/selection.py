@@ -10,11 +10,10 @@ from collir.ir.functions import functions_of
 
 
 def erase_other_functions(module: ModuleOp, names: Collection[str]) -> None:
-    """Erase all functions except those with the names and those that they need.
+    """Erase all functions except the named ones and those that they need.
 
     A function needs the functions that it refers to, and the functions that take its place where
-    values are larger (``for @f from N``). Those with the names are private no more: they are kept
-    for themselves.
+    values are larger (``for @f from N``). The named functions become public.
     """
     functions = functions_of(module)
     kept = _needed(functions, names)
@@ -27,8 +26,8 @@ def erase_other_functions(module: ModuleOp, names: Collection[str]) -> None:
 
 
 def copy_with_functions(module: ModuleOp, names: Collection[str]) -> ModuleOp:
-    """Return a copy of a module without other functions than those that have the names and those
-    that they need, as of ``erase_other_functions``."""
+    """Return a copy of a module with only the named functions and those that they need, as in
+    ``erase_other_functions``."""
     functions = functions_of(module)
     kept = _needed(functions, names)
     left_out = {function for function in functions if function.sym_name.data not in kept}
@@ -44,7 +43,7 @@ def copy_with_functions(module: ModuleOp, names: Collection[str]) -> ModuleOp:
 
 
 def _needed(functions: Iterable[FuncOp], names: Collection[str]) -> set[str]:
-    """Return the names of functions with names and of those that they need."""
+    """Return the names of some functions and of all functions that they need."""
     named = {function.sym_name.data: function for function in functions}
     needed = set(names)
     for name, function in named.items():

@@ -25,7 +25,7 @@ def entries(function: FuncOp, side: Side, key: str) -> list[Attribute | None]:
 
 
 def set_entries(function: FuncOp, side: Side, key: str, values: Sequence[Attribute | None]) -> None:
-    """Set what all arguments or results have under a key; what they have under others stays."""
+    """Set the entries of all arguments or results under a key; entries under other keys stay."""
     listed, _ = _sides(function)[side]
     new: list[DictionaryAttr] = []
     for entry, value in zip(listed or [DictionaryAttr({})] * len(values), values, strict=True):

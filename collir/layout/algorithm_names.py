@@ -2,7 +2,7 @@
 
 
 class AlgorithmName(str):
-    """``@mine`` behind ``using``, with what was declared: two are equal if all of it is.
+    """``@mine`` behind ``using``, with its declaration; two are equal if their declarations are.
 
     Attributes:
         collective: the collective that it is an algorithm of.

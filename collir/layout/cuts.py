@@ -263,10 +263,10 @@ def group_shares(mesh: Mesh, held: SubAxes, over: SubAxes) -> "GroupShares | Non
 
 
 def pieces(mesh: Mesh, held: SubAxes, over: SubAxes) -> tuple[int, ...] | None:
-    """Return the shares, without a common divisor, of the coordinates over sub-axes in a dimension.
+    """Return the shares of the coordinates over sub-axes in a dimension, without a common divisor.
 
     Args:
-        held: the sub-axes in front of them that shard the dimension too.
+        held: the sub-axes in front of these that shard the dimension too.
         over: the sub-axes, major to minor.
 
     Returns: None if the shares depend on the coordinates over ``held``.

@@ -1,8 +1,8 @@
-"""Operations of models as steps that do the same, which also work where a dimension is sharded.
+"""Operations of models as steps with the same result, which also work on sharded dimensions.
 
-An expansion takes what is known at a step, and returns its result. Sums and extremes over a sharded
-dimension are reduced where they are used, so every device computes its own block of the rest. Short
-floating-point types are computed in f32 in between, as the operations themselves are.
+An expansion takes the step with its operands, and returns its result. Sums and extremes over a
+sharded dimension are reduced where they are used, so every device computes its own block of the
+rest. Short floating-point types are computed in f32 in between, as the operations themselves are.
 """
 
 import math
@@ -13,7 +13,7 @@ from collir.layout.gradients import Forward, Term
 from collir.layout.types import DistType
 
 Expansion = Callable[[Forward], Term]
-"""A function of what is known at a step to its result."""
+"""A function from a step with its operands to its result."""
 
 
 def _wide(f: Forward, operand: int = 0) -> Term:

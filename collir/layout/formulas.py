@@ -263,7 +263,7 @@ def _to_the(powers: Powers, exponent: int) -> Powers:
 
 
 def _content(formula: Formula) -> Formula:
-    """Return the term by which a sum is one with coprime integers as coefficients.
+    """Return the term whose division leaves a sum with coprime integer coefficients.
 
     Parameters that divide all terms are part of it.
     """

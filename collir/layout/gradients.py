@@ -1,8 +1,8 @@
-"""What a gradient of a row is made of, and the gradients that rows have in common.
+"""The parts of gradients in rows, and the gradients that rows have in common.
 
-A gradient takes what is known at a step of the reverse program, and the number of an operand. It
-returns the cotangent of this operand, or None if the operand has none. The cotangent may have
-dimensions in which the operand was repeated: it is summed over them.
+A gradient takes a step of the reverse program, and the number of an operand. It returns the
+cotangent of this operand, or None if the operand has none. The cotangent may have dimensions in
+which the operand was repeated: it is summed over them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +75,7 @@ class Reverse(Forward, Protocol):
 
 
 Gradient = Callable[[Reverse, int], Term | None]
-"""A function of what is known at a step and the number of an operand to its cotangent."""
+"""A function from a step and the number of an operand to the cotangent of the operand."""
 
 
 def same(r: Reverse, operand: int) -> Term:
@@ -84,7 +84,7 @@ def same(r: Reverse, operand: int) -> Term:
 
 
 def nothing(r: Reverse, operand: int) -> None:
-    """Return no cotangent: the operation hides what its operands depend on."""
+    """Return no cotangent: gradients do not pass the operation."""
 
 
 def reshaped(r: Reverse, operand: int) -> Term:
@@ -99,7 +99,7 @@ def transposed(r: Reverse, operand: int) -> Term:
 
 
 def cut_out(r: Reverse, operand: int) -> Term:
-    """Return the cotangent without what was added, and with zeros for what was cut off."""
+    """Return the cotangent without added elements, and with zeros for those that were cut off."""
     low, high = r.arguments["low"], r.arguments["high"]
     return r.g.step("pad", dim=r.arguments["dim"], low=-low, high=-high)
 

@@ -1,9 +1,9 @@
 """Buffers of a rank, and numbers that depend on its coordinates.
 
-The program of a rank is written once for all of them. Where they differ, it says how: numbers are
-sums of products of coordinates, and of tables by coordinates, as where blocks differ in size.
-A number is an integer, or an open size whose formula is over such atoms. Those of a program for
-values of any size are over its size parameters, too.
+The program of a rank is written once for all of them. Where ranks differ, its numbers say how: they
+are sums of products of coordinates, and of tables by coordinates, such as the sizes of different
+blocks. A number is an integer, or an open size whose formula is over such atoms. In a program for
+values of any size they depend on size parameters, too.
 """
 
 import math
@@ -117,7 +117,7 @@ class Ranks(NamedTuple):
 def bounds(number: int, mesh: Mesh, place: Place = ()) -> tuple[int, int]:
     """Return the least and the largest number of all ranks at a place.
 
-    The coordinates that tables are by are tried; in those of each the number is a sum of multiples
+    All coordinates that index tables are tried; for each choice, the number is a sum of multiples
     of the other coordinates.
     """
     if not isinstance(number, OpenSize):
@@ -188,7 +188,7 @@ class LocalBuffer:
 
     Attributes:
         shape, strides: numbers of each rank; the strides are the elements from one index of a
-            dimension to the next. None: those of rows one behind the other.
+            dimension to the next. None: strides of rows one behind the other.
     """
 
     dtype: DType
@@ -265,7 +265,7 @@ class LocalBuffer:
         return self.with_numbers(lambda number: number_at(number, mesh, coordinates))
 
     def with_numbers(self, changed: Callable[[int], int]) -> "LocalBuffer":
-        """Return the buffer with other numbers in the place of those that differ between ranks."""
+        """Return the buffer with other numbers for those that differ between ranks."""
         if self.is_fixed:
             return self
         shape = [changed(size) for size in self.shape]

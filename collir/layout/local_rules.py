@@ -192,7 +192,7 @@ def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) ->
 
 
 _SHIFTED = (Reduction.AVG, Reduction.MAX, Reduction.MIN)
-"""The reductions of values, to all of which the same is added, that equal the sum."""
+"""The reductions that commute with adding the same value to all operands."""
 
 
 def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:

@@ -1,7 +1,7 @@
 """The types at the border of a loop: a slice of a stacked value, and a stack of values.
 
-A stacked value has the values of all iterations along its leading dimension, which is not sharded,
-so that every device has its part of each of them.
+A stacked value has the values of all iterations along its leading dimension. This is not sharded,
+so that every device has its part of each value.
 """
 
 from dataclasses import replace

@@ -310,7 +310,7 @@ class Mesh:
 
     @cached_property
     def trivial_parts(self) -> dict[str, frozenset[str]]:
-        """For every name that stands for some, its parts of size 1, which distribute nothing."""
+        """For every name of several sub-axes, its parts of size 1, which distribute nothing."""
         parts = {name: {*parts}.difference(self.by_name) for name, parts in self.declared.items()}
         return {name: frozenset(trivial) for name, trivial in parts.items() if trivial}
 

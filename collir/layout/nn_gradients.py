@@ -154,8 +154,8 @@ def cumsum(r: Reverse, operand: int) -> Term:
 
 
 def linear_scan(r: Reverse, operand: int) -> Term | None:
-    """Return g + the next factor times the next one of these, from the other end (operand 0); or
-    that times the result before (operand 1)."""
+    """Return the cotangents summed from the other end, each g + the next factor times the next sum
+    (operand 0); or this times the result before (operand 1)."""
     dim: int = r.arguments["dim"]
     if same_size(r.types[0].shape[dim], 1):  # there is no result before
         return None if operand else r.g

@@ -28,7 +28,7 @@ class OperationTable(dict[str, V]):
         name: the name of the table in its module.
         module: the name of the module.
         rows: the first rows.
-        row: what a row is, for the error of a look-up.
+        row: the word for a row, for the error of a look-up.
 
     Raises:
         MissingRowError: by a look-up, if there is no row of that name.

@@ -1,9 +1,9 @@
-"""The index structures of steps that move elements, and whose typing rules are their own.
+"""The index structures of steps that move elements and have typing rules of their own.
 
-A dimension that keeps its elements has one index in the operands and in the result. One that is cut
-or extended is needed whole, and another one is made of it. Where dimensions are split or merged,
-the first of them with more than one element share an index, as they are sharded alike, and the
-others are needed whole.
+A dimension that keeps its elements has one index in the operands and in the result. A dimension
+that is cut or extended is needed whole, and becomes a new one. Where dimensions are split or
+merged, the first of them with more than one element share an index, as they are sharded alike, and
+the others are needed whole.
 """
 
 import math

@@ -111,7 +111,7 @@ def plural(count: int) -> str:
 
 
 def partial_error(mesh: Mesh, x: DistType, problem: str, operand: int = 0) -> LayoutError:
-    """Return the error that an operand is partial, and the problem with that."""
+    """Return the error that an operand is partial, with the reason why it must not be."""
     axes = mesh.ordered(x.partial)
     return LayoutError(
         f"{{{operand}}} is partial({x.reduction}) over {listed(mesh, axes)} here{problem}",
@@ -123,7 +123,7 @@ def partial_error(mesh: Mesh, x: DistType, problem: str, operand: int = 0) -> La
 def sharded_error(
     mesh: Mesh, x: DistType, dim: int, op: str, advice: str, operand: int = 0
 ) -> LayoutError:
-    """Return the error that a dimension is sharded that ``op`` needs unsharded."""
+    """Return the error that a dimension is sharded which ``op`` needs unsharded."""
     axes = x.dims[dim].axes
     return LayoutError(
         f"{{{operand}}} is sharded over {listed(mesh, axes)} on dimension {dim} here; {op} needs "
@@ -231,8 +231,8 @@ def require_equal_blocks(op: str, mesh: Mesh, dim: Dim, axes: Axes, index: int) 
 
 
 def require_pieces(op: str, mesh: Mesh, held: Axes, axes: Axes, index: int) -> tuple[int, ...]:
-    """Return the shares of the coordinates over sub-axes in a dimension, which has to be cut alike
-    at all coordinates of the other sub-axes that shard it."""
+    """Return the shares of the coordinates over sub-axes in a dimension; all coordinates of the
+    other sub-axes that shard it must have the same."""
     shares = pieces(mesh, held, axes)
     if shares is None:
         raise LayoutError(

@@ -242,7 +242,7 @@ def redistribute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
 
 
 def unreached(x: DistType, to: DistType) -> list[str]:
-    """Return the sub-axes on which the target is at a coordinate that no redistribution leads to.
+    """Return the sub-axes on which the target is at a coordinate that no redistribution reaches.
 
     Steps that search find end at the coordinate where the value was, or at coordinate 0.
     """
@@ -345,7 +345,7 @@ def assemble(mesh: Mesh, pieces: Sequence[DistType], axes: Axes, dim: int) -> Di
 
 
 def _block_sizes(mesh: Mesh, size: int, axes: Axes, shares: Sequence[int], dim: int) -> list[int]:
-    """Return the sizes of the blocks of a dimension of which the first is known."""
+    """Return the sizes of the blocks of a dimension, given that of the first."""
     if size % shares[0]:
         raise LayoutError(
             f"the weights of {listed(mesh, axes)} cut dimension {dim} in the proportion "

@@ -2,9 +2,9 @@
 
 A ``Size`` computes, prints and is ordered (``<``) as its value, which is that of its formula at the
 defaults of the parameters. Sums, differences and products with integers keep the formula, and so do
-quotients that divide. All else gives plain integers. It is equal to (``==``) a size of the same
-value and formula only, and so to no plain integer: what is remembered by sizes is remembered by
-their formulas. Whether numbers are the same is what ``same_size`` says.
+quotients that divide. Other operations give plain integers. It is equal (``==``) only to a size of
+the same value and formula, and so to no plain integer: a cache by sizes is one by formulas.
+``same_size`` says whether two numbers are the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -113,11 +113,11 @@ class OpenSize(Size):
 
 
 class ShardedSize(OpenSize):
-    """An open size of a program whose axes have no sizes yet either.
+    """An open size of a program whose axes have open sizes too.
 
-    The block of a dimension of a device is the size divided by those of axes, which are parameters
-    named as ``@data``. Sizes that depend on axes alone agree if their values do: programs with such
-    sizes are written for these axes.
+    A block of a dimension is the size divided by the sizes of axes, which are parameters named as
+    ``@data``. Sizes that depend only on axes agree if their values do, as programs with such sizes
+    are written for these axes.
     """
 
     @property
@@ -167,9 +167,9 @@ def sum_of(numbers: Sequence[float]) -> float:
 
 
 def quotient(a: int, b: int) -> int:
-    """Return a quotient rounded up, as amounts of work are.
+    """Return a quotient rounded up, as for amounts of work.
 
-    That of an open size has the exact formula, which is an integer for some values only.
+    The quotient of an open size has the exact formula, which is an integer only for some values.
     """
     value = -(-int(a) // int(b))
     kinds = [type(x) for x in (a, b) if isinstance(x, OpenSize)]

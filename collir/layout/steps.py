@@ -65,8 +65,8 @@ class Parameter:
         hint: True if it says how the step is carried out and not what it does. It may then be left
             out, and the typing rule does not take it.
         is_dim: True if it is the number of a dimension, or several: these have no formula.
-        of_dims: what it has for each dimension of the result: its size, the dimension of the
-            operand that it is, or nothing.
+        of_dims: the meaning of its entry for each dimension of the result: a size, the number of a
+            dimension of the operand, or nothing.
     """
 
     keyword: str
@@ -110,7 +110,7 @@ def reads_what_it_writes(operands: Sequence[int], written: int) -> int:
 
 
 def copies(operands: Sequence[int], written: int) -> int:
-    """Return the bytes moved by a step that copies the operands that are not in place yet."""
+    """Return the bytes moved by a step that copies all operands that are not in place yet."""
     return 2 * sum(operands)
 
 
@@ -293,7 +293,7 @@ class StepKind:
 
     @property
     def hides(self) -> bool:
-        """True if gradients do not see what its result depends on."""
+        """True if gradients do not see the values that its result depends on."""
         return self.gradient is gradients.nothing
 
     @property

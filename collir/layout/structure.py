@@ -43,7 +43,7 @@ class Linear(Enum):
 
 @dataclass(frozen=True)
 class Structure:
-    """How the dimensions of the operands and of the result relate.
+    """The relation between the dimensions of operands and of the result.
 
     Attributes:
         operands: the index of each dimension, for every operand.
@@ -54,7 +54,7 @@ class Structure:
         blocked: the indices of dimensions that must not be sharded.
         flops: floating-point operations for each point of all indices.
         selected: the indices of which an operation visits one position for each point of the
-            others, so that they do not multiply its work.
+            others; they do not multiply its work.
         grouped: those of the selected indices that divide it: the positions are taken to be spread
             evenly, so that a device with a part of them has as large a part of the work.
         regrouped: the indices of dimensions that are split or merged.
@@ -200,10 +200,10 @@ def typed(
 def _check_average(
     name: str, mesh: Mesh, structure: Structure, axes: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Check that blocks whose averages are averaged have one size.
+    """Check that averaged blocks have one size, so that their average is that of all.
 
     Raises:
-        LayoutError: they have not.
+        LayoutError: their sizes differ.
     """
     for index in structure.reduced if structure.reduction is Reduction.AVG else ():
         if not is_even(mesh, axes.get(index, ())):

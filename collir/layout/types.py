@@ -64,7 +64,7 @@ class DistType:
         dims: the global shape, and the sub-axes that shard each dimension.
         partial: the sub-axes over whose coordinates the true value is the ``reduction``.
         reduction: the one reduction of the value; None if and only if ``partial`` is empty.
-        place: the sub-axes of which only one coordinate holds data, with this coordinate.
+        place: the sub-axes on which a single coordinate holds data, with this coordinate.
     """
 
     dtype: DType
@@ -86,8 +86,8 @@ class DistType:
         """Return the type of an unsharded tensor; without partial sub-axes it has no reduction.
 
         Args:
-            root: the sub-axes of which only coordinate 0 holds data.
-            at: the sub-axes of which only another coordinate holds data, with this coordinate.
+            root: the sub-axes on which only coordinate 0 holds data.
+            at: the sub-axes on which only another coordinate holds data, with this coordinate.
         """
         axes = frozenset(partial)
         place = place_at({**dict.fromkeys(root, 0), **(at or {})})
@@ -146,11 +146,11 @@ class DistType:
 
     @cached_property
     def placed(self) -> frozenset[str]:
-        """The sub-axes of which only one coordinate holds data."""
+        """The sub-axes on which a single coordinate holds data."""
         return frozenset(axis for axis, _ in self.place)
 
     def coordinate(self, axis: str) -> int:
-        """Return the coordinate that holds the data, of a sub-axis that is placed."""
+        """Return the coordinate of a placed sub-axis that holds the data."""
         return dict(self.place)[axis]
 
     @property
@@ -312,7 +312,7 @@ def check_coordinate(mesh: Mesh, axes: Sequence[str], index: int, parameter: str
 
 
 def check_cut(mesh: Mesh, axes: Sequence[str], index: int) -> None:
-    """Check that the sub-axes that shard a dimension say where its blocks begin and end.
+    """Check that the sub-axes that shard a dimension determine where its blocks begin and end.
 
     Raises:
         LayoutError: the cut by a sub-axis depends on a sub-axis that the list does not name before.

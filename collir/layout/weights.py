@@ -1,8 +1,8 @@
 """The weights of an axis, summed over some of its sub-axes.
 
 A dimension that is sharded over all sub-axes of an axis is cut by the weights. Over only some of
-them it is cut by sums: the block of a coordinate is all that the devices with this coordinate hold
-where the other sub-axes shard the dimension as well.
+them it is cut by sums: the block of a coordinate has all blocks that the devices with this
+coordinate hold if the other sub-axes shard the dimension as well.
 """
 
 import math

@@ -1,5 +1,5 @@
-"""The lowering from global types to what a rank does.
+"""The lowering from global types to the program of a rank.
 
-Everything that a rank has to decide is decided here, once: which blocks are packed, where values
-lie in memory and until when, which collectives are under way while others run.
+All decisions of a rank are made here, once: which blocks are packed, where values lie in memory and
+until when, and which collectives are under way while others run.
 """

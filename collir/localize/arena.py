@@ -1,4 +1,4 @@
-"""One piece of memory for all that a function allocates, in which places are used again."""
+"""One piece of memory for all allocations of a function, in which places are used again."""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
@@ -39,11 +39,11 @@ class Arena(Generic[K]):
     _taken: dict[K, tuple[int, int, Place]] = field(default_factory=dict[Any, Any])
 
     def take(self, what: K, count: int, place: Place = ()) -> int:
-        """Return the start of the smallest gap between the places in use that has a number of
-        bytes, or of a place behind them, which is taken.
+        """Take the smallest gap of enough bytes between the places in use, or a place behind them,
+        and return its start.
 
         Args:
-            place: that of the ranks that use it; what only others use may lie there, too.
+            place: the place of the ranks that use it; memory of other ranks may overlap it.
         """
         count = -(-count // ALIGNMENT) * ALIGNMENT
         gaps: list[tuple[int, int]] = []
@@ -66,8 +66,8 @@ class Arena(Generic[K]):
 
 @dataclass
 class OpenArena(Generic[K]):
-    """Places in one allocation, for any values of size parameters: two have the same place if they
-    have the same size.
+    """Places in one allocation, for any values of size parameters: only memory of the same size
+    shares a place.
 
     Attributes:
         size: the bytes of the allocation.
@@ -79,26 +79,26 @@ class OpenArena(Generic[K]):
 
     def take(self, what: K, count: int, place: Place = ()) -> int:
         """Return the start of a free place of a number of bytes, or of a new one."""
-        found = next((x for x in self._free if x[1] == count), None)
-        if found is None:
-            found = self.size, count
+        free = next((x for x in self._free if x[1] == count), None)
+        if free is None:
+            free = self.size, count
             self.size = self.size + count
         else:
-            self._free.remove(found)
-        self._taken[what] = found
-        return found[0]
+            self._free.remove(free)
+        self._taken[what] = free
+        return free[0]
 
     def give_back(self, what: K) -> None:
         """Let others use a place from now on."""
-        if found := self._taken.pop(what, None):
-            self._free.append(found)
+        if place := self._taken.pop(what, None):
+            self._free.append(place)
 
 
 def plan_arena(function: LocalFuncOp) -> int:
-    """Give each allocation of a function a place in its arena, in place, and return its bytes.
+    """Give each allocation of a function a place in its arena, and return the bytes of that.
 
-    The arena of a function that it calls lies in its own one while that runs. In one of open sizes
-    each element has as many bytes as the largest, so that all of them are aligned.
+    While a callee runs, its arena lies in that of the caller. In an arena of open sizes each
+    element has as many bytes as the largest, so that all are aligned.
     """
     if function.arena is None:
         ranks = ranks_at(function)
@@ -111,7 +111,7 @@ def plan_arena(function: LocalFuncOp) -> int:
 
 
 def _allocations(function: LocalFuncOp) -> Iterator[AllocOp]:
-    """Yield the allocations of a function, and of those that it calls."""
+    """Yield the allocations of a function and of its callees."""
     for op in function.walk():
         if isinstance(op, AllocOp):
             yield op

@@ -1,4 +1,4 @@
-"""Blocks of a dimension, as a rank holds them: rows of one buffer, or one behind the other.
+"""Blocks of a dimension, as a rank holds them: in rows of one buffer, or one behind the other.
 
 A dimension that is cut into ``n`` equal blocks lies as ``[rows, n, inner]`` in memory, where
 ``rows`` are the indices of the dimensions in front. Collectives take ``[n, rows, inner]``. Blocks
@@ -21,7 +21,7 @@ from collir.localize.shares import shares_by_dim
 
 
 def rank_number(mesh: Mesh, size: int) -> int:
-    """Return a size as a number of each rank; an open size stays."""
+    """Return a size as a number of each rank; an open size is returned as it is."""
     if isinstance(size, OpenSize):
         return size
     if not isinstance(size, Extent):
@@ -31,12 +31,12 @@ def rank_number(mesh: Mesh, size: int) -> int:
 
 
 def local_buffer(x: DistType, mesh: Mesh) -> LocalBuffer:
-    """Return the buffer of a rank of a value."""
+    """Return the buffer of a value on a rank."""
     return LocalBuffer(x.dtype, tuple(rank_number(mesh, size) for size in x.local_shape(mesh)))
 
 
 def starts_of(x: DistType, mesh: Mesh) -> list[int]:
-    """Return where the block of a value begins in each dimension."""
+    """Return the start of a value's block in each dimension."""
     starts: list[int] = []
     for dim, size in zip(x.dims, x.local_shape(mesh), strict=True):
         if is_even(mesh, dim.axes):
@@ -61,7 +61,7 @@ class BlockRun(NamedTuple):
 
 @dataclass(frozen=True)
 class CutBlocks:
-    """The blocks of a dimension of a contiguous buffer, those of a group of ranks.
+    """The blocks of a group of ranks in one dimension of a contiguous buffer.
 
     Attributes:
         begin: where the block of this rank begins in a row.
@@ -112,14 +112,14 @@ class CutBlocks:
 
     @property
     def most(self) -> int:
-        """The elements of the largest block of any group, which is one size for all of them."""
+        """The elements of the largest block of any group, the same number for all groups."""
         return self.rows * max(int(run.size) for run in self.runs)
 
     def views(self, order: "BlockOrder", slot: int | None = None) -> Iterator["BlockCopy"]:
-        """Yield the copies between blocks in rows, and one behind the other in an order.
+        """Yield the copies between blocks in rows and blocks one behind the other, in an order.
 
         Args:
-            slot: the elements from one block to the next, if that is more than they have.
+            slot: the elements from one block to the next, if more than a block has.
         """
         if self.is_even:
             [(_, size)] = self.runs
@@ -148,7 +148,7 @@ class CutBlocks:
 
 
 def _run_length(numbers: Sequence[int], sizes: Sequence[int]) -> int:
-    """Return how many blocks, from the first on, follow each other and are equal."""
+    """Return how many of the first blocks follow each other and are equal."""
     first, count = numbers[0], 1
     while (
         count < len(numbers)
@@ -160,7 +160,7 @@ def _run_length(numbers: Sequence[int], sizes: Sequence[int]) -> int:
 
 
 class BlockCopy(NamedTuple):
-    """Blocks as they lie in rows, and one behind the other, each with where they begin."""
+    """Blocks in rows and the same blocks one behind the other, each with its start."""
 
     rows: LocalBuffer
     begin: int
@@ -173,8 +173,8 @@ class BlockOrder:
     """The order in which blocks lie one behind the other: that of the ranks of a group.
 
     Attributes:
-        digits: the coordinates over the group, the first most significant: how many there are, and
-            how many blocks are from one to the next.
+        digits: for each sub-axis of the group, most significant first, the number of coordinates
+            and the number of blocks from one coordinate to the next.
     """
 
     digits: tuple[tuple[int, int], ...]

@@ -1,4 +1,4 @@
-"""Collectives: which blocks are packed before they are sent, and unpacked behind."""
+"""Collectives, with the packing of blocks before they are sent, and their unpacking after."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ from collir.localize.writer import LocalWriter
 def start(
     op: DistOp, source: SSAValue, target: SSAValue, writer: LocalWriter, waits: bool, text: str
 ) -> None:
-    """Write a collective: its blocks packed, its start, and if it waits at once, its wait.
+    """Write a collective: its blocks packed, its start, and its wait if it waits at once.
 
     Args:
         text: the step as it is written.
@@ -102,7 +102,7 @@ class _Collective:
         return algorithm
 
     def _blocks(self, at: Place, place: Place, *, leave: bool) -> dict[str, Attribute]:
-        """Pack the blocks that leave, or unpack those that come, and return their counts.
+        """Pack the blocks that leave, or unpack the blocks that arrive, and return their counts.
 
         Args:
             at: the place of the ranks that have all blocks.
@@ -120,8 +120,8 @@ class _Collective:
         return self._counts("sends" if leave else "receives", blocks)
 
     def _padded(self, own: SSAValue, blocks: CutBlocks, place: Place, *, comes: bool) -> SSAValue:
-        """Return a buffer as large as the largest block, for the own one: one that comes is copied
-        out of it, one that leaves into it."""
+        """Return a buffer of the size of the largest block for the rank's own block, and the copy
+        between both."""
         x = buffer_of(own)
         slot = self._buffer((blocks.most,), place, x.dtype)
         used = self.writer.view(slot, x, 0, place)
@@ -132,7 +132,7 @@ class _Collective:
         return slot
 
     def _packed(self, x: SSAValue, blocks: CutBlocks, place: Place) -> SSAValue:
-        """Return a buffer for blocks one behind the other: the own one, if they lie so."""
+        """Return a buffer for blocks one behind the other: the given one, if they lie so."""
         if self.padded:
             size = self.writer.mesh.group_size(self.op.over) * blocks.most
             return self._buffer((size,), place, blocks.dtype)
@@ -150,7 +150,7 @@ class _Collective:
     def _copy(
         self, x: SSAValue, packed: SSAValue, blocks: CutBlocks, place: Place, *, packs: bool
     ) -> None:
-        """Copy blocks between their rows, and a buffer in which one lies behind the other."""
+        """Copy blocks between their rows and a buffer in which they lie one behind the other."""
         if packed is x:
             return
         ops: list[Operation] = [_zeros(packed)] if self.padded and packs else []

@@ -68,7 +68,7 @@ class BlockLowering:
         return self.writer.view(whole, local_buffer(x, self.mesh), start, x.place)
 
     def _place(self, value: SSAValue) -> tuple[SSAValue, int]:
-        """Return the memory that a value lies in, and where it starts there, in elements."""
+        """Return the memory that a value lies in, and its start there, in elements."""
         owner, start = self.plan.owner[value], rank_number(self.mesh, self.plan.offset[value])
         if owner in self.plan.part_of:
             whole, begin = self.plan.part_of[owner]
@@ -90,7 +90,7 @@ class BlockLowering:
         return self.memory[owner]
 
     def _begin(self, value: SSAValue, within: SSAValue) -> int | None:
-        """Return where a value begins in the memory of another one, if it lies there."""
+        """Return the start of a value in the memory of another one; None if it is not there."""
         memory, start = self._place(value)
         other, begin = self._place(within)
         return start - begin if memory is other else None
@@ -115,7 +115,7 @@ class BlockLowering:
         self._run(op, steps.lowered(step))
 
     def _run(self, op: DistOp, parts: Steps) -> None:
-        """Write the operations of a step, which are where it is written."""
+        """Write the operations of a step, at its position."""
         for part in (x for _, ops in parts for x in ops):
             part.location = op.location
         self.writer.run(parts, self._written(op))
@@ -130,7 +130,7 @@ class BlockLowering:
         return [self.of(x) for x in values]
 
     def _written(self, op: DistOp | CallOp | RepeatOp) -> str:
-        """Return a step as it is written in ``.coll``."""
+        """Return the text of a step in ``.coll``."""
 
         def listed(values: Iterable[SSAValue]) -> str:
             return ", ".join(f"%{self.plan.names[value]}" for value in values)

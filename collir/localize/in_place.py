@@ -1,4 +1,4 @@
-"""The results of a program of ranks that may lie in the memory of its arguments."""
+"""Results of a program of ranks that may lie in the memory of its arguments."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -22,26 +22,26 @@ _ELEMENTWISE = ("add", "scale")
 
 
 def in_place(function: LocalFuncOp, collectives: Collection[str]) -> dict[int, int]:
-    """Return for results the number of an argument in whose memory each may lie.
+    """Return for results the number of an argument whose memory each may take.
 
-    That is so where nothing reads the argument any more when the result is first written, but for
-    an operation on elements, or a collective that may write to what it sends.
+    Nothing may read the argument when the result is first written, except an operation on elements,
+    or a collective that may overwrite its operand.
 
     Args:
         collectives: the names of these.
     """
-    found: dict[int, int] = {}
+    reused: dict[int, int] = {}
     places = function.places.data
     for number, output in enumerate(function.outputs):
         for index, argument in enumerate(function.inputs):
             alike = argument.type == output.type
             alike = alike and places[index] == places[len(function.inputs) + number]
-            if not alike or index in found.values():
+            if not alike or index in reused.values():
                 continue
             if _is_free(function, argument, output, collectives):
-                found[number] = index
+                reused[number] = index
                 break
-    return found
+    return reused
 
 
 def _is_free(
@@ -75,8 +75,8 @@ def _in_order(block: Block) -> Iterator[Operation]:
 
 
 def _used(op: Operation) -> tuple[set[SSAValue], set[SSAValue]]:
-    """Return the memory that an operation reads, and what it writes; a wait is one for what it was
-    started with, and a loop may do either with all that it uses."""
+    """Return the memory that an operation reads and the memory that it writes; a wait counts like
+    its start, and a loop may do both with everything that it uses."""
     started = started_by(op.token) if isinstance(op, WaitOp) else None
     reads, writes = accesses(started or op)
     if isinstance(op, LocalRepeatOp):
@@ -92,7 +92,7 @@ def _memory(values: Sequence[SSAValue]) -> set[SSAValue]:
 def _works_in_place(
     op: Operation, argument: SSAValue, output: SSAValue, collectives: Collection[str]
 ) -> bool:
-    """Return whether an operation may write all of a result to an argument that it reads."""
+    """Return whether an operation may write its whole result to an argument that it reads."""
     if isinstance(op, StartOp):
         return op.called in collectives and op.source is argument and op.target is output
     if not isinstance(op, ComputeOp) or op.kernel.data not in _ELEMENTWISE:

@@ -1,4 +1,4 @@
-"""The lives of memory: from the first operation that uses it, to behind the last one."""
+"""The lifetimes of memory: from the first operation that uses it until after the last."""
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -47,7 +47,7 @@ def _move_to_first_use(op: Operation, result: SSAValue, block: Block) -> None:
 
 
 def _used(op: Operation) -> set[SSAValue]:
-    """Return the allocations and arguments that an operation uses, until what it waits for."""
+    """Return the allocations and arguments that an operation uses until it ends."""
     used: set[SSAValue] = set()
     for inner in op.walk():
         for operand in inner.operands:

@@ -29,12 +29,12 @@ from collir.transforms.stages.tasks import outline_tasks
 
 
 def localize(module: ModuleOp, rules: GroupRules = ANY_GROUPS, sized: bool = False) -> None:
-    """Replace the functions of a module by what each rank executes, in place.
+    """Replace the functions of a module, in place, by the programs of a rank.
 
     Tasks of pipelines are functions that are called; other calls become steps.
 
     Args:
-        sized: whether sizes of parameters stay formulas of these.
+        sized: whether sizes stay formulas of parameters.
 
     Raises:
         DiagnosticError: a function has a step that has to be replaced first, or that has no form
@@ -57,8 +57,8 @@ def localize(module: ModuleOp, rules: GroupRules = ANY_GROUPS, sized: bool = Fal
 
 
 def _lower_for_any_size(module: ModuleOp, rules: GroupRules) -> None:
-    """Replace the functions of a module by what each rank executes for any values of their size
-    parameters, in place; calls become steps."""
+    """Replace the functions of a module, in place, by the programs of a rank for any values of
+    their size parameters; calls are inlined."""
     for op in module.walk():
         if isinstance(op, DistOp) and is_of_model(op):
             raise DiagnosticError.at(
@@ -80,7 +80,7 @@ def _lower_for_any_size(module: ModuleOp, rules: GroupRules) -> None:
 
 
 def _apart(names: Sequence[str]) -> list[str]:
-    """Return distinct names, the first of which stay as they are."""
+    """Return distinct names; the first of equal ones stays as it is."""
     chosen: list[str] = []
     for name in names:
         while name in chosen:
@@ -90,8 +90,8 @@ def _apart(names: Sequence[str]) -> list[str]:
 
 
 def programs_of_ranks(module: ModuleOp, rules: GroupRules) -> list[LocalFuncOp]:
-    """Return what each rank executes, for the functions of a module as it runs, which stays as it
-    is; values have the names that they have in the module."""
+    """Return the programs of a rank for the functions of a module as it runs. The module does not
+    change, and values have the names that they have in it."""
     copy = module.clone()
     keep_names(copy)
     lower_functions(copy, rules)
@@ -99,7 +99,7 @@ def programs_of_ranks(module: ModuleOp, rules: GroupRules) -> list[LocalFuncOp]:
 
 
 def lower_functions(module: ModuleOp, rules: GroupRules) -> None:
-    """Replace the functions of a module, as it runs, by what each rank executes, in place."""
+    """Replace the functions of a module, as it runs, by the programs of a rank, in place."""
     pairs = [(function, _localized(function, rules)) for function in functions_of(module)]
     for function, new in pairs:
         block = function.parent

@@ -1,4 +1,4 @@
-"""The memory that operations read and write, and what is under way in it."""
+"""The memory that operations read and write, and the collectives under way in it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -72,8 +72,8 @@ class Pending:
     started: dict[SSAValue, UnderWay] = field(default_factory=dict[SSAValue, UnderWay])
 
     def disturbed_by(self, ops: Iterable[Operation]) -> Iterator[SSAValue]:
-        """Yield the tokens of what has to end before some operations run: they read what it writes,
-        or write what it reads or writes."""
+        """Yield the tokens of the collectives that have to end before some operations run: these
+        read their results, or write to memory that they use."""
         pairs = [accesses(op) for op in ops]
         reads = [memory_of(x, self.ranks) for read, _ in pairs for x in read]
         writes = [memory_of(x, self.ranks) for _, written in pairs for x in written]

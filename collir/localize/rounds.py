@@ -2,7 +2,7 @@
 
 Which blocks go where is the algorithm's (``collir.algorithms``); here they are views of buffers. A
 message is one piece of memory, so blocks that do not lie one behind the other are packed. Where
-ranks do different things, numbers of a rank say so: a rank that sends nothing has a view of no
+ranks do different things, each has numbers of its own: a rank that sends nothing has a view of no
 elements.
 """
 
@@ -60,14 +60,13 @@ def shape_over(mesh: Mesh, axes: Sequence[str]) -> GroupShape:
 
 
 def algorithm_named(collective: str, name: str, count: int) -> Algorithm | None:
-    """Return an algorithm of a collective, which a program may have declared; None if it is not
-    written as rounds.
+    """Return a built-in or declared algorithm of a collective; None if it is not written as rounds.
 
     Args:
-        count: the number of ranks for which a declared one is proven.
+        count: the number of ranks for which a declared algorithm is proven.
 
     Raises:
-        OwnAlgorithmError: it is declared, and does not do what it should.
+        OwnAlgorithmError: it is declared, and does not implement the collective.
     """
     if isinstance(name, AlgorithmName):
         prove(own := own_algorithm(name), count)
@@ -96,7 +95,7 @@ def reason_against(algorithm: Algorithm, start: StartOp, count: int, sizes: Iter
 
 
 class MovedPiece(NamedTuple):
-    """Elements that move: where they begin in one buffer and in another one, and their number."""
+    """Elements that move: their start in both buffers, and their number."""
 
     begin: int
     there: int
@@ -114,7 +113,7 @@ class RoundsOfRanks:
     An algorithm has the root as rank 0, so its ranks have other numbers than in the group.
 
     Attributes:
-        start: the collective, which is not written itself.
+        start: the collective, which the rounds replace.
         place: the place of the ranks that take part.
         text: the step as it is written, for its first operation.
     """
@@ -140,7 +139,7 @@ class RoundsOfRanks:
         self.rows = {_INPUT: self.start.source, _OUTPUT: self.start.target}
 
     def _best_pieces(self) -> int:
-        """Return into how many pieces a pipeline cuts the buffer."""
+        """Return the number of pieces into which a pipeline cuts the buffer."""
         x, levels = buffer_of(self.start.source), self.writer.mesh.machine.levels
         best = best_pieces(self.algorithm.name, self.shape, levels, x.bytes)
         return min(best, max(1, x.elements))
@@ -169,7 +168,7 @@ class RoundsOfRanks:
         self._end()
 
     def _time_of(self, turn: Turn | LocalCopy) -> tuple[int, int]:
-        """Return what is equal for turns whose messages are under way at the same time."""
+        """Return a key that is equal for turns whose messages are under way at the same time."""
         if isinstance(turn, LocalCopy):
             return id(turn), 0
         return id(turn.round), turn.number // turn.round.pattern.turns(self.shape)
@@ -214,7 +213,7 @@ class RoundsOfRanks:
         return place_at({**dict(self.place), **at})
 
     def _own_blocks(self) -> list[tuple[int, int]]:
-        """Return where the block of each rank begins in the full buffer, and its elements."""
+        """Return the start of each rank's block in the full buffer, and its elements."""
         ends = self.begins[:: self.cuts]
         return [(begin, end - begin) for begin, end in pairwise(ends)]
 
@@ -222,7 +221,7 @@ class RoundsOfRanks:
         return [[MovedPiece(0, 0, self.begins[-1])]] * self.ranks
 
     def _from_root(self) -> Pieces:
-        """Return the full buffer of the root: the blocks from its own on, and then the others."""
+        """Return the full buffer of the root: first the blocks from its own on, then the others."""
         if self.blocks == self.cuts or not self.root:
             return self._whole()
         behind = self.begins[(self.ranks - self.root) * self.cuts]
@@ -238,7 +237,7 @@ class RoundsOfRanks:
     # --- rounds -------------------------------------------------------------------------------
 
     def _together(self, turns: Sequence[Turn]) -> None:
-        """Write the messages of turns at the same time: all are started, and then waited for."""
+        """Write the messages of simultaneous turns: all are started, and then waited for."""
         sent = [self._sent(turn) for turn in turns]
         out = [[x for own in sent for x in own[rank]] for rank in range(self.ranks)]
         found = (self._message_of(turn, own, out) for turn, own in zip(turns, sent, strict=True))
@@ -256,12 +255,12 @@ class RoundsOfRanks:
     def _message_of(
         self, turn: Turn, sent: Pieces, under_way: Pieces
     ) -> tuple[StartOp, Callable[[], None]] | None:
-        """Return the start of a turn's messages, if there are some, and what writes that which
-        follows when they are there.
+        """Return the start of a turn's messages, if there are any, and a function that writes the
+        operations after they arrive.
 
         Args:
             sent: the pieces that each rank sends.
-            under_way: those of all turns at this time, which are not overwritten yet.
+            under_way: the pieces sent in all turns at this time, which must not be overwritten yet.
         """
         source = self.rows[turn.round.source or self.row]
         target = self.rows[turn.round.target or self.row]
@@ -285,7 +284,7 @@ class RoundsOfRanks:
         return start, partial(self._move, message, target, back, self.place, reduces)
 
     def _pieces(self, pairs: Iterable[tuple[int, int]]) -> list[MovedPiece]:
-        """Return the elements of blocks, each with where it goes; neighbours together."""
+        """Return the elements of blocks, each with its destination; neighbours are joined."""
         return [
             MovedPiece(self.begins[a], self.begins[b], self.begins[a + n] - self.begins[a])
             for a, b, n in runs(pairs)
@@ -324,7 +323,7 @@ class RoundsOfRanks:
         return self.writer.view(memory, x, begin, self.place)
 
     def _number(self, values: Sequence[int]) -> int:
-        """Return the number that each rank has among values by the ranks of the algorithm."""
+        """Return a number that differs between ranks, given by the ranks of the algorithm."""
         by_group = self._by_group(values)
         step = by_group[1] - by_group[0]
         if all(value == by_group[0] + n * step for n, value in enumerate(by_group)):
@@ -343,7 +342,7 @@ class RoundsOfRanks:
         place: Place,
         reduces: bool = False,
     ) -> None:
-        """Copy pieces of one buffer to another one, or add them to what is there."""
+        """Copy pieces of one buffer to another, or add them to its elements."""
         if source is target:
             return
         for k in range(max(map(len, pieces))):
@@ -376,13 +375,13 @@ def _sizes(pieces: Pieces) -> list[int]:
 
 
 def _packed(own: Sequence[MovedPiece]) -> list[MovedPiece]:
-    """Return pieces of a row, and where each is in a message."""
+    """Return pieces of a row, with the place of each in a message."""
     begins = accumulate((x.size for x in own), initial=0)
     return [MovedPiece(x.begin, begin, x.size) for x, begin in zip(own, begins, strict=False)]
 
 
 def _unpacked(own: Sequence[MovedPiece]) -> list[MovedPiece]:
-    """Return pieces of a message, and where each goes in a row."""
+    """Return pieces of a message, with the place of each in a row."""
     begins = accumulate((x.size for x in own), initial=0)
     return [MovedPiece(begin, x.there, x.size) for x, begin in zip(own, begins, strict=False)]
 

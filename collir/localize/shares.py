@@ -1,4 +1,4 @@
-"""Blocks that differ in size: how the ranks of a group share the dimensions that a step cuts."""
+"""Blocks that differ in size: shares of the ranks of a group in the dimensions that a step cuts."""
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type

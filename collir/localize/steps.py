@@ -24,7 +24,7 @@ class BufferedStep:
     """A step with the buffers of its operands and its result.
 
     Attributes:
-        held: where each operand begins in the memory of the result, in elements, if it lies there.
+        held: the start of each operand in the memory of the result, in elements, if it lies there.
     """
 
     op: DistOp
@@ -143,8 +143,8 @@ PLACED = {
     "grouped_matmul_transpose": RESULT,
     "one_hot": RESULT,
 }
-"""The computations that depend on where a block lies in the whole: that of which operand, or of
-the result."""
+"""The computations that depend on the place of a block in the whole, with the operand, or the
+result, that the block belongs to."""
 
 
 def lowered(s: BufferedStep) -> Steps:
@@ -173,7 +173,7 @@ def _computed(s: BufferedStep) -> list[Operation]:
 
 
 def localised(op: DistOp) -> dict[str, Attribute]:
-    """Return the properties of a step as they are on the blocks of a rank, but for its type."""
+    """Return the properties of a step on the blocks of a rank, without its type."""
     kept: dict[str, Attribute] = {}
     numbers = {x.name for x in op.kind.parameters if x.kind is ArgumentKind.NUMBER}
     for name, value in op.properties.items():

@@ -1,4 +1,4 @@
-"""The writer of a rank's program: operations in order, waits where they are needed, places."""
+"""The writer of a rank's program: operations in order, the necessary waits, and places."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +25,9 @@ class GroupRules(NamedTuple):
 
     Attributes:
         ascending: whether the ranks of its groups ascend, whatever the order of sub-axes.
-        padded: whether blocks that differ in size are padded to the largest, but for an all_to_all;
-            a function says so of each collective.
-        algorithms: those that it has of its own, which are left to it: of a collective, and why.
+        padded: whether blocks that differ in size are padded to the largest, or a function that
+            says so of a collective; those of an all_to_all never are.
+        algorithms: the reasons to leave algorithms to the library, by collective and algorithm.
     """
 
     ascending: bool = False
@@ -82,7 +82,7 @@ class LocalWriter:
         """Return a part of a contiguous buffer, or all of it in another shape.
 
         Args:
-            place: that of the ranks that use it.
+            place: the place of the ranks that use it.
         """
         if isinstance(whole.owner, ViewOp) and buffer_of(whole).is_contiguous:
             whole, start = whole.owner.whole, start + whole.owner.offset.data
@@ -97,10 +97,10 @@ class LocalWriter:
         return self._views[key]
 
     def run(self, steps: Steps, text: str = "") -> None:
-        """Write operations, behind the waits for what they would disturb.
+        """Write operations, after waits for the collectives that they would disturb.
 
         Args:
-            text: the step that they are of, as it is written.
+            text: the step that they belong to, as it is written.
         """
         ops = [op for _, ops in steps for op in ops]
         if text and ops:
@@ -118,7 +118,7 @@ class LocalWriter:
         waits: bool,
         text: str = "",
     ) -> None:
-        """Write a collective, and what comes before and behind it.
+        """Write a collective, with the operations before and after it.
 
         Args:
             waits: whether it is waited for at once.
@@ -138,8 +138,7 @@ class LocalWriter:
             self.wait(token)
 
     def start_together(self, place: Place, starts: Sequence[StartOp], text: str = "") -> None:
-        """Write collectives that are under way at the same time, and then their waits. On no rank
-        one writes what another one uses."""
+        """Write collectives that are under way at the same time, and then their waits."""
         if text:
             starts[0].attributes[STEP] = StringAttr(text)
         self.wait_for(starts)
@@ -148,19 +147,19 @@ class LocalWriter:
             _ = self._placed(place, [WaitOp.create(operands=[token])])
 
     def wait_for(self, ops: Sequence[Operation]) -> None:
-        """Wait for what operations would disturb."""
+        """Wait for the collectives that operations would disturb."""
         for token in list(self.pending.disturbed_by(ops)):
             self.wait(token)
 
     def wait(self, token: SSAValue) -> None:
-        """Wait for what is under way, and do what follows."""
+        """Wait for a collective under way, and write the operations that follow it."""
         own = self.pending.started.pop(token)
         _ = self._placed(own.place, [WaitOp.create(operands=[token])])
         for place, ops in own.then:
             _ = self._placed(place, ops)
 
     def wait_for_all(self) -> None:
-        """Wait for all that is under way."""
+        """Wait for all collectives under way."""
         for token in list(self.pending.started):
             self.wait(token)
 

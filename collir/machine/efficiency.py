@@ -1,4 +1,4 @@
-"""How much of its rates a device reaches: the launch of kernels, and the work in whole tiles."""
+"""The efficiency of a device: the launch of kernels, and the work in whole tiles."""
 
 from dataclasses import dataclass, replace
 
@@ -36,8 +36,8 @@ class Efficiency:
 
     @property
     def inside(self) -> "Efficiency":
-        """That of products in a kernel with other operations: these run in its tiles, in no waves
-        of their own, and fill them or not."""
+        """The efficiency of products in a kernel with other operations: they run in its tiles, and
+        not in waves of their own."""
         return replace(self, units=min(self.units, 1), depth=0, unaligned=1.0)
 
     def problem(self) -> str | None:

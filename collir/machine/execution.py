@@ -1,4 +1,4 @@
-"""How the software of a device runs kernels: what calls, streams of bytes and operations cost."""
+"""The costs of the software of a device: of calls, streams of bytes and operations."""
 
 import math
 from bisect import bisect_left

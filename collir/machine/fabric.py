@@ -27,7 +27,7 @@ _CPU_PARTS = re.compile(
 """Names of levels inside a host that has no GPUs."""
 
 _CACHES = re.compile(r"l[1-4](_?\d+)?", re.IGNORECASE)
-"""Names of levels that are caches beside those above, and may be any levels without them."""
+"""Names of levels that are caches if they stand beside the names above; otherwise any levels."""
 
 _GPUS = re.compile(r"(gpu|gcd|xcd|accelerator)s?(_?\d+)?", re.IGNORECASE)
 """Names of levels of GPUs."""

@@ -1,4 +1,4 @@
-"""The reader of declared algorithms: trees to formulas of ranks, and what they are proven for."""
+"""The reader of declared algorithms: from trees to formulas of ranks, with proofs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import lru_cache, reduce
@@ -283,10 +283,10 @@ def _uses(module: ModuleOp) -> Uses:
 
 
 def unproven(module: ModuleOp, uses: Uses | None = None) -> list[Diagnostic]:
-    """Return an error for each use of a declared algorithm that does not do what it should.
+    """Return an error for each use of a declared algorithm that does not implement its collective.
 
     Args:
-        uses: the steps of the module that name some, if they are known.
+        uses: the steps of the module that name declared algorithms, if these are known.
     """
     places = {x.sym_name.data: Position.of(x) for x in module.ops if isinstance(x, AlgorithmOp)}
     errors: list[Diagnostic] = []

@@ -1,7 +1,7 @@
-"""The sizes at which a function is called that comes along with another one onto its mesh.
+"""The sizes of a called function that follows its caller onto another mesh.
 
-The defaults of a function suit the mesh that it is written on. On another mesh it is called at
-other sizes, and is checked at those.
+The defaults of a function suit the mesh that it is written on. On another mesh it is called, and
+checked, at other sizes.
 """
 
 from collections.abc import Mapping

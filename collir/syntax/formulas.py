@@ -24,7 +24,7 @@ _NO_NUMBERS = {
     **dict.fromkeys(("inf", "infinity", "infty"), _INFINITE),
     "nan": "constants are finite, or inf or -inf",
 }
-"""Words that stand for numbers elsewhere, in lower case, and what is said of them."""
+"""Words that stand for numbers elsewhere, in lower case, and their errors."""
 
 
 class FormulaLowering(Lowering):

@@ -162,7 +162,7 @@ class _Function:
 
         Args:
             scope: the records among the values of the block so far.
-            yielded: what it yields, as it is written.
+            yielded: the written form of the yielded values.
         """
         scope.add_all(self._named(block.args))
         lines: list[str] = []
@@ -194,8 +194,8 @@ class _Function:
         return lines
 
     def _steps(self, ops: Sequence[Operation], place: int, scope: Scope) -> tuple[str, int]:
-        """Return the line of the step at a place, or of that and those behind it that are the same
-        on the other fields of a record, and how many these are."""
+        """Return the line of the step at a place, and the number of steps that it stands for: this
+        one, or also the following ones that are the same on the other fields of a record."""
         first = ops[place]
         assert isinstance(first, DistOp)
         for record, _ in records_of(self.names[first.result]):
@@ -217,8 +217,8 @@ class _Function:
         return dict(records_of(self.names[op.result])).get(record)
 
     def _step_on(self, op: Operation, fields: Fields, field: str, scope: Scope) -> str | None:
-        """Return a step on a field as one on the records that have the fields; None if no operand
-        is of one."""
+        """Return a step on a field as a step on the records with these fields; None if no operand
+        is in a record."""
         names = self._named(op.operands)
         records = [name.removesuffix(f".{field}") for name in names]
         shown = [
@@ -262,7 +262,7 @@ class _Function:
         return [f"{text} {{", *(f"  {line}" for line in lines), "}"]
 
     def _bindings(self, inside: list[str], operands: Iterable[SSAValue], scope: Scope) -> list[str]:
-        """Return the names in the body of a loop with those that they stand for."""
+        """Return the names in the body of a loop with the operands that they stand for."""
         outside, bound = self._named(operands), list[str]()
         while outside:
             count, pair = 1, (inside[0], outside[0])

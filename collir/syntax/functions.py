@@ -57,10 +57,10 @@ from collir.syntax.trees import SyntaxNode, SyntaxTree, first_token, is_tree
 from collir.syntax.types import FLOATS
 
 BINDINGS = ("carry", "slice", "with")
-"""The words in front of what the body of a loop sees: carries, slices and invariants."""
+"""The words in front of the arguments of a loop's body: carries, slices and invariants."""
 
 STATEMENTS = ("step", "fold", "call", "repeat", "return")
-"""The rules of what is in the body of a function."""
+"""The grammar rules of statements in the body of a function."""
 
 DEEPEST_LOOP = 64
 """The most loops around a step; tools that walk through regions are recursive."""
@@ -228,7 +228,7 @@ class FunctionLowering(StepLowering):
     def result_names(
         self, written: Sequence[Token | None], return_tree: SyntaxTree
     ) -> list[str | None]:
-        """Return the names of results: those in the signature, or of what is returned."""
+        """Return the names of results, from the signature or from the returned values."""
         for number, name in enumerate(written):
             if name is not None and name in written[:number]:
                 self.error(name, f"two results are named {name}")
@@ -298,7 +298,7 @@ class FunctionLowering(StepLowering):
     def record_targets(
         self, targets: Sequence[Target], groups: Sequence[Fields | None]
     ) -> list[Target]:
-        """Return the names of results, one for each field of those that are records.
+        """Return the names of results, one for each field where a result is a record.
 
         Args:
             groups: the fields of each result, or None for a single value.
@@ -410,8 +410,8 @@ class FunctionLowering(StepLowering):
     def takes_fields(
         self, symbol: Token, operands: Sequence[Token], expected: Sequence[ArgumentGroup]
     ) -> bool:
-        """Return whether the operands that are records have the fields that a function takes, in
-        the same order; report the first that has others."""
+        """Return whether record operands have the fields that a function takes, in order; report
+        the first that does not."""
         if len(operands) != len(expected):
             return True  # the fields are written one by one, or their number is wrong
         for token, fields in zip(operands, expected, strict=True):

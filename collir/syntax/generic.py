@@ -1,8 +1,8 @@
 """Generic functions: their operands have any shape and any layout, ``%x: f32[...]``.
 
 A call gives the types of such operands, and runs an ordinary function with these types: an instance
-of the generic one. Its parameters are those of the caller that the types of the operands and the
-values of parameters depend on, so that the instance follows when these get other values.
+of the generic one. Its parameters are the caller's parameters in the types of the operands and in
+the values of parameters, so that the instance follows when these change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(frozen=True)
 class OperandBinding:
-    """What a generic function means for the operands of a call.
+    """The meaning of a generic function for the operands of a call.
 
     Attributes:
         inputs: for each argument the type of its operand, or None if its type is written.
@@ -76,7 +76,7 @@ class OperandBinding:
         return {name: size_at(Formula.parameter(name), self.parameters) for name in self.parameters}
 
     def key(self, mesh: Mesh) -> tuple[object, ...]:
-        """Return a key that is equal for calls that run the same instance."""
+        """Return a key that is equal for calls of the same instance."""
         types = (None if x is None else x.text(mesh, formulas=True) for x in self.inputs)
         sizes = ((name, int(size), str(formula_of(size))) for name, size in self.sizes.items())
         return mesh.name, self.fields, *types, *sizes, *self.parameters.items()
@@ -109,9 +109,8 @@ class GenericFunction:
         name: its name in the file.
         template: its text.
         mesh: the mesh that it is on; None if it is on any.
-        number: the number of the declaration of the file that it is from.
-        instantiate: function from it, the mesh of a call and what it means for the operands to the
-            instance.
+        number: the number of its declaration in the file.
+        instantiate: a function from it, the mesh of a call and a binding to the instance.
 
     The function ``instantiate`` raises a ``LayoutError`` where there can be no instance.
     """

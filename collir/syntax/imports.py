@@ -1,8 +1,7 @@
-"""Functions that are taken from a function of this file or of another: ``func @f = @g on @m``.
+"""Functions with the text of another function, of this file or another: ``func @f = @g on @m``.
 
-Only the text of the other function is taken, and that of the functions that it calls. It is lowered
-on the mesh that the import names, so the machines and meshes of the other file are not read, and do
-not matter.
+Only the texts of the other function and of its callees are taken. They are lowered on the mesh that
+the import names, so the machines and meshes of the other file do not matter, and are not read.
 """
 
 import os
@@ -94,7 +93,7 @@ class FunctionImports:
     """The functions that a file takes from itself and from others.
 
     Attributes:
-        sources: the texts of all files, to which those that are read are added.
+        sources: the texts of all files; newly read files are added.
         errors: the errors of the file that takes the functions.
         failed: the names of declarations of the file that have errors, which say why.
         files: the functions of the files that were read; None after errors.

@@ -1,4 +1,4 @@
-"""The rows of what local functions start and compute: those of the tables, as they are written.
+"""The rows of the steps that local functions start and compute: the rows of the tables, as written.
 
 A collective takes blocks, so it has no dimensions; its groups have a root where a global type has a
 place. A computation is of one device, so it has no sub-axes, and the type of its result is that of

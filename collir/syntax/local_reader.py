@@ -1,7 +1,7 @@
 """The lowering of local functions in ``.coll`` to IR: one operation for each statement.
 
-Nothing is inferred: every buffer has its type. What is wrong between operations, the verifier says
-at the positions that are set here.
+Nothing is inferred: every buffer has its type. The verifier reports errors between operations, at
+the positions that are set here.
 """
 
 from collections.abc import Mapping, Sequence

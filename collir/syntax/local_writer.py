@@ -49,7 +49,7 @@ def local_text(function: LocalFuncOp) -> str:
 
 
 class _LocalText:
-    """The text of a local function, in which the steps that it is of are comments.
+    """The text of a local function, with the steps of the global program as comments.
 
     Attributes:
         names: the names of its values.

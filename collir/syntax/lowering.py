@@ -35,7 +35,7 @@ def with_role(tree: SyntaxTree) -> tuple[SyntaxTree, Role | None]:
 
 
 def target_of(node: SyntaxNode) -> tuple[Token, Role | None]:
-    """Return the value that a statement defines, and the role that is written with it."""
+    """Return the value that a statement defines, with its written role."""
     if isinstance(node, Token):
         return node, None
     token, word = node.children

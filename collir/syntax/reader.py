@@ -54,8 +54,8 @@ def read(
     Args:
         file: the name used in positions; machines and functions ``from`` other files are searched
             beside it.
-        functions: the names of functions; all but these and those that they name are left out. If
-            there is no function of a name, or none is given, all are read.
+        functions: the names of the functions to read, with those that they name. If a name has no
+            function, or none is given, all are read.
 
     Raises:
         DiagnosticError: all errors of the text.
@@ -73,7 +73,7 @@ def read(
 
 
 def is_mlir(text: str) -> bool:
-    """Return whether a text begins like a module in MLIR's syntax, as no ``.coll`` text does."""
+    """Return whether a text begins like a module in MLIR's syntax, unlike any ``.coll`` text."""
     return re.match(r"(?:\s|//[^\n]*(?:\n|$))*+(?:[!#%\"]|module\b|\w+\.)", text) is not None
 
 
@@ -333,7 +333,7 @@ class _ModuleLowering(MachineLowering):
 
 
 def _needed(trees: Declarations, names: Collection[str]) -> set[str]:
-    """Return the functions of a file that are read for those of some names."""
+    """Return the functions of a file that the named ones need."""
     if not names or not trees.keys() >= set(names):
         return {*trees}
     needed: set[str] = set()

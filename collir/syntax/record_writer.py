@@ -59,7 +59,7 @@ class Records:
     def _record(
         self, fields: Fields, values: Sequence[Value], mesh: Mesh, sizes: Mapping[str, int]
     ) -> str | None:
-        """Return the record that values are in a function; None if they are none of the module."""
+        """Return the record that some values form in a function; None if they form none."""
         for name in self.names:
             declared = self._fields(name, {}, ())
             if tuple(field.name for field in declared) != fields:

@@ -1,8 +1,8 @@
-"""Records as they are written: trees of functions with one argument, or result, for each field.
+"""Records as written: trees of functions with an argument, or result, for each field.
 
-A record has no sizes of its own: those in the types of its fields are the ones of the function that
-names the record, or what it gives them, ``@layer(heads = 8)``. ``bf16 @layer`` says which dtype
-``float`` stands for, and ``@layer[layers]`` puts a dimension in front of each field.
+A record has no sizes of its own: the types of its fields use the sizes of the function that names
+it, or the given ones, ``@layer(heads = 8)``. ``bf16 @layer`` says which dtype ``float`` stands for,
+and ``@layer[layers]`` puts a dimension in front of each field.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -89,7 +89,7 @@ class RecordLowering(FormulaLowering):
         return None if len(self.errors) > errors_before else RecordOp.of(bare(symbol), texts)
 
     def taken(self, tree: SyntaxTree) -> RecordOp | None:
-        """Return a record with the fields of one of another file, or None after errors."""
+        """Return a record with the fields of a record of another file, or None after errors."""
         symbol = tree.children[0]
         fields = self._own_fields(symbol)
         texts = {field.name: self._text(field.type, field.role) for field in fields}
@@ -172,8 +172,8 @@ class RecordLowering(FormulaLowering):
         return self.fields(tree, role) if is_tree(tree, "group") else [RecordField("", tree, role)]
 
     def fields(self, group: SyntaxTree, role: Token | None) -> list[RecordField]:
-        """Return the fields of a record where a function or another record names it; none after
-        errors. Errors in their types are at this name, because they depend on the function.
+        """Return the fields of a record at a use by a function or another record; none after
+        errors.
 
         Args:
             role: the role of all fields; None for the one that each has.
@@ -230,8 +230,8 @@ class RecordLowering(FormulaLowering):
 
 
 def named_group(name: str, sizes: Mapping[str, int], stacked: Sequence[str]) -> SyntaxTree:
-    """Return the tree of a record that is named with sizes and dimensions, each of them a number or
-    a parameter: ``@layer(hidden = 8)[layers]``."""
+    """Return the tree of a record with given sizes and dimensions, numbers or parameters:
+    ``@layer(hidden = 8)[layers]``."""
     given = [
         SyntaxTree("given_size", [Token("NAME", size), Token("NUMBER", str(number))])
         for size, number in sizes.items()
@@ -258,7 +258,7 @@ def declared_field(token: Token, name: str) -> Token:
 
 
 def numbered(number: int, place: Token) -> Token:
-    """Return the name, which is none of a value, of a record that is a result without a name."""
+    """Return the name of a record that is a result without a name; no value can have it."""
     return Token.new_borrow_pos("VALUE", f"%{number}", place)
 
 
@@ -326,8 +326,8 @@ def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
 
 
 ArgumentGroup = Fields | SyntaxTree | None
-"""The operand that a call takes: a record with some fields, a single value (None), or any of both,
-for which the tree of its type stands."""
+"""The operand that a call takes: a record with some fields, a single value (None), or either one
+(the tree of its type)."""
 
 
 def argument_groups(function: SyntaxTree) -> list[ArgumentGroup]:

@@ -42,9 +42,7 @@ def call_text(op: CallOp, operands: str, wrt: str) -> str:
 def repeat_text(op: RepeatOp, carries: str, slices: str, invariants: str) -> str:
     """Return the head of a loop as it is written in ``.coll``, without its results.
 
-    Args:
-        carries, slices, invariants: the names in the body with those that they stand for; empty if
-            there are none.
+    Args: carries, slices, invariants: the names in the body with their operands; empty if none.
     """
     count = written(op.times)
     words = [

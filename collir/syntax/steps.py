@@ -111,12 +111,12 @@ class StepLowering(TypeLowering):
     def each(
         self, tree: SyntaxTree, records: Sequence[Token], targets: Sequence[Token]
     ) -> Iterator[SyntaxTree]:
-        """Yield a statement on records for each of their fields; behind the first with errors no
-        more. A statement on none is yielded as it is.
+        """Yield a statement on records for each of their fields, up to the first with errors. A
+        statement without records is yielded as it is.
 
         Args:
             records: the names in it that stand for each of their fields.
-            targets: the names that it defines, which are records as well.
+            targets: the record names that it defines.
         """
         if not records:
             yield tree

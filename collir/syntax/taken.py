@@ -1,4 +1,4 @@
-"""Functions with the text of others: those that a file takes, and those that these call."""
+"""Functions with the text of others: functions that a file takes, and their callees."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from collir.syntax.types import TypeLowering
 
 @dataclass(frozen=True)
 class Taken:
-    """A function that is taken from another.
+    """A function taken from another file or function.
 
     Attributes:
         name: its name in the file that takes it.
@@ -49,9 +49,9 @@ class TakenFunctions:
     """The lowering of functions with the text of others.
 
     Attributes:
-        along: the functions that come along with those that are taken, by the file of the call,
-            the name in the call, and the mesh; None for one with errors.
-        waiting: those of them that are not lowered yet.
+        along: the functions that come along with taken ones, by the file and the name in the call,
+            and the mesh; None for one with errors.
+        waiting: the functions of these that are not lowered yet.
         behind: the functions that come along, by the number of the declaration that takes them.
         ways: a note at an import, for each file that functions are taken from.
         instances: the functions that generic ones are for the operands of calls.
@@ -154,9 +154,9 @@ class TakenFunctions:
         return made
 
     def callees(self, caller: Taken) -> dict[str, Callee]:
-        """Return the functions that one that is taken calls, by their names in its file.
+        """Return the callees of a taken function, by their names in its file.
 
-        They have the names that they get in this file; None for one with errors.
+        They bear the names that they get in this file; None stands for a callee with errors.
         """
         file = caller.template.file
         callees: dict[str, Callee] = dict.fromkeys(self.imports.files[file] or ())
@@ -175,7 +175,7 @@ class TakenFunctions:
         return callees
 
     def coming_along(self, symbol: Token, caller: Taken) -> Callee:
-        """Return a function that is called by one that is taken; it is lowered later."""
+        """Return a function that a taken one calls; it is lowered later."""
         template = self.imports.callee(symbol, caller.template.file, caller.template.notes)
         if template is None or self.has_failed(template):
             return None
@@ -188,7 +188,7 @@ class TakenFunctions:
         return signature_of(template, caller.mesh, name)
 
     def at_calls(self, template: Template, name: str, caller: Taken) -> Template:
-        """Return a function that comes along with the sizes that it is called at for defaults."""
+        """Return a function that comes along, with the sizes of its calls as defaults."""
         functions = self.imports.files[caller.template.file] or {}
         own = caller.template
         sizes = sizes_of_calls(name, template.tree, functions, own.tree, caller.mesh, own.sizes)
@@ -208,9 +208,9 @@ class TakenFunctions:
         return name
 
     def lower_waiting(self) -> None:
-        """Lower the functions that come along with those that are taken, and those they call.
+        """Lower the functions that come along with taken ones, and their callees.
 
-        Instances of generic functions stand behind the declarations that these are from as well.
+        Instances of generic functions stand behind their declarations as well.
         """
         for taken in self.waiting:  # grows meanwhile
             function = self.lower(taken)

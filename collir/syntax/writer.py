@@ -170,7 +170,7 @@ def device_text(device: DeviceAttr) -> str:
 
 
 def _efficiency(efficiency: Efficiency) -> Iterator[str]:
-    """Yield the clauses that say what kernels reach of the rates of a device."""
+    """Yield the clauses on the shares of the rates of a device that kernels reach."""
     shares = {name: getattr(efficiency, name) for name in SHARES}
     listed = [f"{name} = {plain(Decimal(repr(x)))}" for name, x in shares.items() if x != 1]
     if listed:

@@ -1,9 +1,9 @@
 """Attention around a ring wherever keys and values would be gathered.
 
-In explicit functions, the types say where that is. In auto functions, layouts follow from those of
-the functions that call them: they are chosen in a copy of the module, and what is gathered there
-goes around a ring here, before gradients are made. Each function that layouts begin in gets copies
-of the functions with attention that it calls.
+In explicit functions, types show where. In auto functions, layouts depend on the callers. So they
+are chosen in a copy of the module: attention that is gathered for there goes around a ring here,
+before gradients are made. Each function that layouts begin in gets copies of the functions with
+attention that it calls.
 """
 
 from collections.abc import Iterator, Mapping
@@ -76,8 +76,7 @@ def _explicit(function: FuncOp, name: str) -> None:
 
 
 def _inline_attention(function: FuncOp) -> None:
-    """Put the steps of callees with attention in the place of their calls, if what is gathered for
-    them is gathered in front of the calls."""
+    """Inline callees with attention whose operands are gathered in front of the calls."""
     calls = [call for call in calls_in(function) if not call.sought and _has_attention(call)]
     if not calls:
         return
@@ -103,7 +102,7 @@ def _inline_all(function: FuncOp) -> None:
 
 
 def _has_attention(call: CallOp) -> bool:
-    """Return whether the function that is called has attention in it, or in what it calls."""
+    """Return whether a called function, or one that it calls, has attention."""
     callee = call.function()
     if callee is None:
         return False
@@ -118,10 +117,10 @@ def _is_gathered(attention: Attention) -> bool:
 
 
 def _check_uses(attention: Attention) -> None:
-    """Check that no one else needs the scores.
+    """Check that nothing else needs the scores.
 
     Raises:
-        NotOneByOne: someone does.
+        NotOneByOne: another step does.
     """
     used = other_use(attention)
     if used is not None:
@@ -145,8 +144,8 @@ _Sites = dict[Operation, Blocks | NotOneByOne]
 
 
 def _sites(module: ModuleOp, name: str) -> Iterator[tuple[FuncOp, _Sites]]:
-    """Yield the auto functions that no other one calls, with the attention in them and in what they
-    call that is gathered for. What is gathered for and is no attention gets a remark."""
+    """Yield the auto functions that no other one calls, each with the attention for which operands
+    are gathered, in it and in its callees. Other steps with gathered operands get a remark."""
     called = {call.function() for f in auto_functions(module) for call in calls_in(f)}
     roots = [function for function in auto_functions(module) if function not in called]
     if not roots:
@@ -194,8 +193,8 @@ class _Root:
     """An auto function that layouts begin in.
 
     Attributes:
-        copies: the functions that stand in the place of others for it.
-        steps: the steps of these, by those of the others.
+        copies: the copies of functions that the root calls in place of the originals.
+        steps: the steps of the copies, by those of the originals.
         kernels: the functions whose steps were parts of kernels before any became a ring.
     """
 
@@ -217,7 +216,7 @@ class _Root:
                     self._write(function, attention, blocks)
 
     def _copy_callees(self) -> None:
-        """Call copies of the functions with attention that is gathered for."""
+        """Call copies of the functions with attention whose operands are gathered."""
         owners = {function_of(op) for op in self.sites}
         for function in callees_first(self.module):
             callees = {call.function() for call in calls_in(function)}
@@ -269,12 +268,12 @@ class _Root:
             _remark(attention.softmax, self.name, error)
 
     def _functions(self) -> list[FuncOp]:
-        """Return the functions of this root, each behind those that it calls."""
+        """Return the functions of this root, each behind its callees."""
         own = {self.function, *self.copies.values()}
         return [function for function in callees_first(self.module) if function in own]
 
     def _kernels(self) -> set[FuncOp]:
-        """Return the functions that are called as one kernel, and those that they call."""
+        """Return the functions that are called as one kernel, and their callees."""
         pending = [x for f in self._functions() for x in calls_in(f) if x.fused is not None]
         seen = set[FuncOp]()
         while pending:
@@ -285,8 +284,7 @@ class _Root:
         return seen
 
     def _unfuse(self, function: FuncOp) -> bool:
-        """Return whether a function is called as one kernel, or as a part of one; its blocks are,
-        and it is no more."""
+        """Turn the kernels around a function into plain calls; return whether it was in one."""
         around = {function}
         for caller in self._functions():
             for call in calls_in(caller):

@@ -77,7 +77,7 @@ class Limit:
 
     @staticmethod
     def of(seconds: float | None) -> "Limit":
-        """Return the limit that so many seconds from now are; None: no limit."""
+        """Return the limit some seconds from now; None: no limit."""
         return Limit() if seconds is None else Limit(time.thread_time() + seconds)
 
     @property
@@ -234,7 +234,7 @@ def remark_cut_off(
 
 
 def record_cut_off(ended: str, seconds: float | None) -> bool:
-    """Let ``grouped_remarks`` remark that a search was cut off; return whether there is one."""
+    """Let ``grouped_remarks`` remark that a search was cut off; return whether it will."""
     shared = _session.get()
     if shared is None or shared.cut is None:
         return False

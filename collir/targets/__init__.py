@@ -1,1 +1,1 @@
-"""What is printed from a module: code that runs, and reports."""
+"""The targets that print a module: code that runs, and reports."""

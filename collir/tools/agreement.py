@@ -22,8 +22,8 @@ DOUBLE_ROUNDINGS = 2**26
 """Roundings that a comparison in f64 allows: it sees mistakes above a 10^8th of the largest."""
 
 PERTURBATION = 2.0**-28
-"""The relative change of inputs by which it is seen how much a result magnifies differences; it is
-less than what a comparison in f64 allows in any case."""
+"""The relative change of inputs that shows how much a result magnifies differences; it is less than
+a comparison in f64 allows in any case."""
 
 
 @dataclass(frozen=True)

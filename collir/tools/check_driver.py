@@ -22,7 +22,7 @@ _KINDS = {
     "result": "chunks of outputs that are wrong",
     "limit": "limits of the executor that are exceeded",
 }
-"""What problems of each kind are, in words."""
+"""The words for problems of each kind."""
 
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"

@@ -51,7 +51,7 @@ from collir.tools.universe import added_targets, known_dialects
 
 
 class CollOpt:
-    """The driver, which does what a command line asks for.
+    """The driver, which carries out a command line.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
@@ -133,7 +133,7 @@ class CollOpt:
 
     @property
     def _remembers(self) -> bool:
-        """Whether the target shows what each pass changes."""
+        """True if the target shows the changes of each pass."""
         return bool(self.pipeline.passes) and parse_spec(self.args.target).name in REMEMBERING
 
     def apply_passes(self, prog: ModuleOp) -> None:

@@ -58,7 +58,7 @@ def _run(
     engine: CodeEngine | None,
     repeats: int | None,
 ) -> int:
-    """Run functions of a module, those that are asked for if any are, and return the status."""
+    """Run functions of a module (only those asked for, if any are), and return the status."""
     keep_functions(module, options.function)
     _set_sizes(module, options.set_size)
     api.run_passes(module, options.passes)

@@ -1,4 +1,4 @@
-"""``collir compare``: what was measured beside what is predicted."""
+"""``collir compare``: measurements beside predictions."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Comparisons of what a function computes with what it should, exact or up to rounding."""
+"""Comparisons of the results of a function with the expected ones, exact or up to rounding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class Case:
     """A function with its inputs, and the results of the numpy engine.
 
     Attributes:
-        without_calls: the function with the steps of those that it calls in the place of calls.
+        without_calls: the function with its calls inlined.
         tolerance: the number of roundings that are allowed for each result; 0 for one that no step
             rounds.
         not_finite: what there is in its results other than finite numbers: ``NaN`` or ``inf``.
@@ -74,7 +74,7 @@ def distributed(
 
 
 def wrong_meaning(case: Case) -> list[RunDifference]:
-    """Return the results of the numpy engine that are not those of the function on one device.
+    """Return the results of the numpy engine that differ from those of the function on one device.
 
     Raises:
         DiagnosticError: it rounds, and its buffers in f64 do not fit the memory of this computer.
@@ -97,7 +97,7 @@ def wrong_meaning(case: Case) -> list[RunDifference]:
 
 
 def wrong_buffers(module: ModuleOp, case: Case, results: Sequence[Buffers]) -> list[RunDifference]:
-    """Return the results on devices that are not those of the numpy engine."""
+    """Return the results on devices that differ from those of the numpy engine."""
 
     def nearby(change: float) -> list[Buffers]:
         arguments: list[Buffers] = [

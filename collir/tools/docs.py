@@ -184,7 +184,7 @@ def _linked(line: str, docs: str) -> str:
 
 
 def _options(text: str, docs: str) -> list[str]:
-    """Return the lines about the options; those that several passes have are named only."""
+    """Return the lines about the options; shared options are named only."""
     own: list[str] = []
     shared: list[str] = []
     for option in re.split(r"^  (?! )", text, flags=re.MULTILINE)[1:]:

@@ -1,4 +1,4 @@
-"""The engines of collrun that run emitted code, and the comparison of what they give with numpy."""
+"""The engines of collrun that run emitted code, and the comparison of their results with numpy."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -132,8 +132,8 @@ def check_on(
 def _parts(
     engine: CodeEngine, module: ModuleOp, cases: Sequence[Case]
 ) -> Iterator[tuple[ModuleOp, list[Case]]]:
-    """Yield the cases that run in one launch, with the module that has their functions: those on
-    meshes of one size that are compared alike."""
+    """Yield the cases of one launch, with the module that has their functions: they are on meshes
+    of one size, and are compared alike."""
     for devices in dict.fromkeys(mesh_of(case.function).devices for case in cases):
         own = [case for case in cases if mesh_of(case.function).devices == devices]
         for double in (False, True):

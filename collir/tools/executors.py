@@ -13,7 +13,7 @@ DASK, MPI = "dask://", "mpi"
 
 
 class Workers(NamedTuple):
-    """Those that compile and simulate.
+    """The processes that compile and simulate.
 
     Attributes:
         number: how many there are.

@@ -33,7 +33,7 @@ def keep_functions(module: ModuleOp, names: Sequence[str]) -> None:
 
 
 def reported(module: ModuleOp, names: Sequence[str]) -> list[str]:
-    """Return the functions of a module that a report is about, in order.
+    """Return the names of the functions of a module that a report is about, in order.
 
     Those are the named functions, and those that take their place. Without names, or if passes have
     left none of them, they are all but those of the library, which others call, and those that are
@@ -66,8 +66,7 @@ def for_report(module: ModuleOp, names: Sequence[str]) -> ModuleOp:
 
 
 def for_code(module: ModuleOp, names: Sequence[str]) -> ModuleOp:
-    """Return a module with some functions and those that they call: itself, or a copy. A function
-    of which they only need the gradient is left out."""
+    """Return a module with some functions and their callees: itself, or a copy."""
     if len(names) == len(functions_of(module)):
         return module
     module = module.clone()

@@ -42,7 +42,7 @@ class ImportedHlo:
 
     @property
     def is_typed(self) -> bool:
-        """True if all that is sent makes of blocks what it should, as far as types say."""
+        """True if all collectives make the blocks that they should, as far as types show."""
         return not self.problems
 
 

@@ -1,4 +1,4 @@
-"""Diagnostics for operations that a table lacks, which are those of other packages."""
+"""Diagnostics for operations of other packages that a table lacks."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

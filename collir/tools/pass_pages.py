@@ -64,8 +64,8 @@ def target_page(target_class: type[Target]) -> str:
 
 
 def _page(item: type[ModulePass] | type[Target], text: str) -> str:
-    """Return a page: a name, a text, and each option with the docstring of its field, those that
-    only this item has first."""
+    """Return a page: a name, a text, and each option with the docstring of its field, the item's
+    own options first."""
     docs = field_docs(item)
     options = [
         PassOptionInfo(field.name, type_repr(field.type).strip("'"), _default(field))
@@ -84,7 +84,7 @@ def _page(item: type[ModulePass] | type[Target], text: str) -> str:
 
 
 def own_doc(item: type) -> str:
-    """Return the docstring of a class, without that which a dataclass is given or inherits."""
+    """Return the docstring that a class itself has; dataclasses are given or inherit others."""
     given = f"{item.__name__}{inspect.signature(item)}".replace(" -> None", "")
     return "" if item.__doc__ == given else inspect.cleandoc(item.__doc__ or "")
 

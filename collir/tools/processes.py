@@ -1,4 +1,4 @@
-"""Runs of emitted Python in processes of its own: what it needs, calls, and what it leaves."""
+"""Runs of emitted Python in processes of its own: its inputs, its calls, and its outcome."""
 
 import os
 import pickle
@@ -80,8 +80,8 @@ def write_calls(folder: Path, ranks: int, calls: Sequence[Call]) -> None:
 
 
 def read_outcomes(folder: Path, ranks: int) -> list[Outcome]:
-    """Return what all ranks wrote: the results of every function, and the seconds of rank 0, which
-    are those of the slowest."""
+    """Return the outcomes of all ranks: the results of every function, and the seconds of rank 0,
+    which waits for the slowest."""
     outcomes: list[list[tuple[tuple[Array | None, ...], float]]] = [
         pickle.loads((folder / f"{rank}.out").read_bytes()) for rank in range(ranks)
     ]

@@ -156,7 +156,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _problem(options: Options) -> tuple[Any, Exception | None]:
-    """Return the problem, or the error that it cannot be made for, nor a page that is asked for."""
+    """Return the problem, or the error that it or a requested page cannot be made."""
     try:
         if options.html:
             check_installed()

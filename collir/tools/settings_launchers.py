@@ -157,7 +157,7 @@ def nemo_lines(model: Model, c: Configuration) -> Iterator[str]:
 
 
 def _mode(c: Configuration) -> str:
-    """Return what torchtitan calls what is computed again."""
+    """Return torchtitan's name for the operations that are computed again."""
     return "selective" if isinstance(c.recompute, tuple) else "full" if c.recompute else "none"
 
 

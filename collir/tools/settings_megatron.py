@@ -39,7 +39,7 @@ REQUIRED = (
 """Flags without which Megatron-LM does not start."""
 
 DIVIDED = {2: "optim_grads", 3: "optim_grads_params"}
-"""Names of what each stage of ZeRO divides, in Megatron-FSDP."""
+"""The names in Megatron-FSDP of the values that each stage of ZeRO divides."""
 
 _DTYPES = {DType.BF16: "--bf16", DType.F16: "--fp16"}
 
@@ -123,7 +123,7 @@ def _of_model(loss: FuncOp, flags: Mapping[str, object]) -> Iterator[str]:
 
 
 def _with_callees(function: FuncOp) -> Iterator[FuncOp]:
-    """Yield a function, and those that it calls."""
+    """Yield a function and its callees."""
     pending, seen = [function], set[str]()
     while pending:
         own = pending.pop()
@@ -136,7 +136,7 @@ def _with_callees(function: FuncOp) -> Iterator[FuncOp]:
 
 
 def _of_data(zero: int, copies: int) -> Iterator[str]:
-    """Yield how data parallelism divides states, and that what it sends is hidden."""
+    """Yield how data parallelism divides states, and that its sends are hidden."""
     if copies > 1:
         yield f"--num-distributed-optimizer-instances {copies}"
     if copies > 1 and zero > WHOLE_GRADIENTS:

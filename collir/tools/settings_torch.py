@@ -30,7 +30,7 @@ _REPLICATED = "_layouts=Replicate()"
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """How modules run that an axis divides.
+    """The modules that an axis divides, and the way in which they run.
 
     Attributes:
         styles: for the name of each module, what is written for it.
@@ -47,8 +47,8 @@ class ParallelPlan:
         """Return the styles of the modules whose weights an axis divides."""
         divided = [weight for weight in weights if axis in weight.divided]
         known = {weight.module: weight for weight in divided if weight.use is not WeightUse.OTHER}
-        # A bias follows the weight of its module, or the table that it is an output of. What else
-        # has no style is left whole, with all that is divided together with it.
+        # A bias follows the weight of its module, or of the table whose output it is for. All other
+        # weights without a style stay whole, with those that are divided together with them.
         left = {weight.divided[axis][1] for weight in divided if weight.module not in known}
         left -= {weight.divided[axis][1] for weight in known.values() if weight.is_output}
         made = {  # classes that begin with the outputs of a product, which stay where they are

@@ -153,7 +153,7 @@ def _drop_output() -> None:
 
 
 def check_folders(*paths: str | None) -> None:
-    """Check that the folders of files are there, before what is written takes long.
+    """Check that the folders of files exist, before slow work begins.
 
     Raises:
         DiagnosticError: one is not.

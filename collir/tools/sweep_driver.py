@@ -198,7 +198,7 @@ def _printed(options: argparse.Namespace) -> bool:
 
 
 def _check_output(options: argparse.Namespace, model: Model, space: ConfigurationSpace) -> None:
-    """Check, before anything takes long, that what is asked of the result can be done."""
+    """Check, before slow work begins, that the requested outputs are possible."""
     if options.settings:
         [_] = _words("--settings", options.settings, FRAMEWORKS)
         others = [axis for axis in space.axes if axis != space.pipeline]
@@ -370,7 +370,7 @@ def _models(options: argparse.Namespace, sources: Sources, text: str | None) -> 
 
 
 def _added(options: argparse.Namespace, step: TrainingStep, machine: Machine) -> Iterator[str]:
-    """Yield the axes that the program has not, and that are usual, or that --degree names."""
+    """Yield the axes that the program lacks, and that are usual or named by --degree."""
     asked = {text.partition("=")[0] for text in options.degree} - {*step.axes}
     sizes = [level_sizes(machine, n) or () for n in _devices(options.devices, machine)]
     several = any(sum(size > 1 for size in own) > 1 for own in sizes)

@@ -84,7 +84,7 @@ def _that_fit(
     memory: float,
     data: str,
 ) -> tuple[list[tuple[Configuration, ConfigurationEstimate]], BestConfigurations]:
-    """Return the configurations that may fit into memory, and what is found with their number."""
+    """Return the configurations that may fit into memory, with the counts of the others."""
     entries: list[tuple[Configuration, ConfigurationEstimate]] = []
     smallest = math.inf
     for configuration, estimate in known:

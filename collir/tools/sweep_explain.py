@@ -14,7 +14,7 @@ CHANGES = 8
 
 
 def explained(model: Model, found: BestConfigurations, rank: int, memory: float) -> str:
-    """Return what bounds a configuration, and what it would be with one change.
+    """Return the bounds of a configuration, and the effects of single changes.
 
     Args:
         rank: its number in the table, from 1.
@@ -70,8 +70,8 @@ def _times(listed: Listed) -> dict[str, float]:
 
 
 def _sending(listed: Listed) -> Iterator[str]:
-    """Yield the lines of a table of what a device of the busiest stage sends, and how much of that
-    computations do not hide."""
+    """Yield the lines of a table of the sends of a device in the busiest stage, and the parts of
+    them that computations do not hide."""
     spent = listed[1].spent
     assert spent is not None
     sending = sorted(spent.sending.items(), key=lambda item: -item[1].exposed)
@@ -85,7 +85,7 @@ def _changes(
     configuration: Configuration,
     estimates: Sequence[tuple[Configuration, ConfigurationEstimate]],
 ) -> Iterator[tuple[str, ConfigurationEstimate]]:
-    """Yield the configurations that differ in one choice, each with what it has instead."""
+    """Yield the configurations that differ in one choice, each with its choice."""
     own = _chosen(model, configuration)
     for other, estimate in estimates:
         its = _chosen(model, other)

@@ -247,7 +247,7 @@ def ignore_interrupts() -> None:
 
 
 def _passed(module: ModuleOp, passes: str) -> ModuleOp:
-    """Return a module behind passes, which say nothing of what they leave unchanged."""
+    """Return a module after passes, whose remarks are dropped."""
     with listening(lambda _: None), session():
         for each in pass_pipeline(passes).passes:
             each.apply(context(), module)

@@ -116,7 +116,7 @@ def _table(model: Model, listed: Sequence[Listed], keys: Sequence[Any]) -> list[
 
 
 def _left_out(found: BestConfigurations) -> Iterator[str]:
-    """Yield what is known of the configurations that were not simulated."""
+    """Yield the facts known of the configurations that were not simulated."""
     if found.possible > len(found.best):
         ratios = [estimate.timed() / node.time - 1 for (_, estimate), node in found.best]
         margin = min(time_margin(configuration) for configuration, _ in found.estimates)

@@ -48,7 +48,7 @@ def html(swept: Sequence[Swept], memory: float) -> str:
 
 
 def _listed(found: BestConfigurations) -> list[Listed]:
-    """Return the best configurations, and those of the front that are not among them."""
+    """Return the best configurations, and the others on the front."""
     known = {configuration for (configuration, _), _ in found.best}
     return [*found.best, *(each for each in found.front if each[0][0] not in known)]
 

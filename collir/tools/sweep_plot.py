@@ -19,7 +19,7 @@ _MISSING = "a plot needs matplotlib: pip install 'collir[plot]'"
 
 
 def check_installed() -> None:
-    """Check that matplotlib is installed, without the time that importing it takes.
+    """Check that matplotlib is installed, without importing it, which takes long.
 
     Raises:
         DiagnosticError: it is not.

@@ -135,8 +135,8 @@ class Sweep(Problem[ConfigurationNode]):
     def front(
         self, known: Sequence[ConfigurationNode], workers: int, executor: Executor | None = None
     ) -> list[ConfigurationNode]:
-        """Return the front of time against memory: the configurations such that no other one that
-        is known needs neither more time nor more memory, fastest first.
+        """Return the front of time against memory, fastest first: the configurations such that no
+        other known one is better in one and no worse in the other.
 
         Those on the front of the estimates are simulated, beside those that are simulated already.
         """

@@ -113,7 +113,7 @@ def _graph(options: argparse.Namespace, op: MachineOp) -> CapacityGraph:
 
 
 def _schedules(problem: TreeProblem, trees: int | None) -> list[TreeSchedule]:
-    """Return the schedules to choose from, without those that are the same."""
+    """Return the schedules to choose from, each once."""
     if trees is not None:
         return [problem.with_trees(trees)]
     fastest = problem.fastest()

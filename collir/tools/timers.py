@@ -1,4 +1,4 @@
-"""A handler that a timer of the process calls again and again, so that work goes on meanwhile."""
+"""A handler that a timer of the process calls repeatedly while work goes on."""
 
 import signal
 import threading

@@ -68,7 +68,7 @@ def calibrated(compared: Compared, module: ModuleOp, options: argparse.Namespace
 
 
 def collective_samples(compared: Compared) -> list[Sample]:
-    """Return the collectives of which all ranks are here, each with the time that it took."""
+    """Return the collectives with all ranks in the trace, each with its time."""
     samples: list[Sample] = []
     for row in compared.collectives:
         assert row.step.sent is not None
@@ -97,7 +97,7 @@ def _simulated(
 def _with_devices(
     again: Callable[[Machine], Compared], machine: Machine
 ) -> tuple[Machine, list[str]]:
-    """Return the machine on which work takes as long as it did, and what that was fitted to."""
+    """Return the machine with devices as fast as in the trace, and the fit in words."""
     if machine.device is None:
         return machine, []
     given = machine.device

@@ -1,4 +1,4 @@
-"""The work of ``collir compare TRACE... PROGRAM``: put what ran beside what was predicted."""
+"""The work of ``collir compare TRACE... PROGRAM``: put a run beside its prediction."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What ran beside what was predicted, as text and as JSON."""
+"""A run beside its prediction, as text and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The page of ``collir compare TRACE... PROGRAM``: what ran and what was predicted on one scale."""
+"""The page of ``collir compare TRACE... PROGRAM``: a run and its prediction on one scale."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -103,7 +103,7 @@ def known_targets() -> Mapping[str, Callable[[], type[Target]]]:
 
 
 def _loaded(kind: str, known: dict[str, Callable[[], _T]]) -> dict[str, Callable[[], _T]]:
-    """Return functions that name a pass or target that cannot be imported."""
+    """Return functions that name a pass or target in the error if it cannot be imported."""
     return known | {
         name: partial(imported, f"the {kind} {name}", factory)
         for name, factory in known.items()

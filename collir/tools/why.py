@@ -1,4 +1,4 @@
-"""``collir why FILE``: each collective of a program, what it costs, and what would remove it."""
+"""``collir why FILE``: each collective of a program, its cost, and changes to remove it."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""What each collective of a program costs, where it comes from, and what would remove it."""
+"""The collectives of a program: their costs, their sources, and changes that would remove them."""
 
 import argparse
 import json
@@ -183,7 +183,7 @@ def _layouts(function: FuncOp, changed: ModuleOp) -> Iterator[str]:
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keep passes that are tried from saying what they kept."""
+    """Keep remarks of tried passes from being shown."""
     logger = logging.getLogger("collir")
     before, logger.disabled = logger.disabled, True
     try:

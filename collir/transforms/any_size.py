@@ -1,12 +1,12 @@
-"""Functions for values of any size: their size parameters become arguments of the code.
+"""Functions for values of any size: size parameters become arguments of the code.
 
-Every function has size parameters then. One without any gets ``width``, the size of a dimension
-behind the others of every value: where its types have one element, it has a row of ``width``.
+A function without size parameters gets ``width``, the size of a new last dimension of every value:
+each element becomes a row of ``width`` elements.
 
-Each step is typed again with open sizes, which are equal only if their formulas are. So what code
-does without a look at the values is right for all of them, except where a step needs more than
-equal sizes: that sizes divide, and that a ``pad`` still adds or cuts off. These are the conditions,
-which the code has to check.
+Each step is typed again with open sizes, which are equal only if their formulas are. So code that
+does not look at the values is right for all of them, except where a step needs more than equal
+sizes: sizes that divide, or a ``pad`` that still adds or cuts off. These are the conditions, which
+the code has to check.
 """
 
 import math
@@ -50,8 +50,8 @@ def open_sizes(
 
     Args:
         module: the module, without calls.
-        written: the module before its calls and loops were made ready for code.
-        naming: the names of parameters, which formulas have from now on.
+        written: the module before its calls and loops were prepared for code.
+        naming: the new names of parameters in formulas.
         widths: whether functions without parameters get a width; else they stay as they are.
 
     Raises:
@@ -101,7 +101,7 @@ def _for_any(names: Sequence[str], error: DiagnosticError) -> DiagnosticError:
 
 
 def _check_kept(functions: Iterable[FuncOp], written: ModuleOp) -> None:
-    """Check that no parameter got its value while loops were made ready.
+    """Check that no parameter was fixed while loops were prepared.
 
     Raises:
         DiagnosticError: one has.
@@ -118,7 +118,7 @@ def _check_kept(functions: Iterable[FuncOp], written: ModuleOp) -> None:
 
 
 def _check_choices(module: ModuleOp) -> None:
-    """Check that a function and those for larger values have the same parameter.
+    """Check that a function and its replacements for larger values have the same parameter.
 
     Raises:
         DiagnosticError: one diagnostic for each function that has other parameters, or several.
@@ -219,8 +219,7 @@ def conditions(function: FuncOp) -> list[Condition]:
 
 
 def _implies(condition: Condition, name: str) -> bool:
-    """Return whether a condition says that a parameter is not 0, since all is multiplied or divided
-    by it."""
+    """Return whether a condition multiplies or divides all by a parameter, which then is not 0."""
     above, below = condition.formula.fraction()
     products = [above, below] if condition.least else [below]
     return any(len(x.terms) == 1 and name in x.parameters for x in products)
@@ -255,7 +254,7 @@ def _of_size(op: Operation, size: int, least: int = 1) -> Iterator[Condition]:
 
 
 def _of_arguments(op: DistOp) -> Iterator[Condition]:
-    """Yield the conditions on the arguments of a step: they have the signs of the defaults.
+    """Yield the conditions on the arguments of a step: they keep the signs of the defaults.
 
     Raises:
         DiagnosticError: an argument has to be a number.
@@ -286,7 +285,7 @@ def _values(function: FuncOp) -> Iterator[SSAValue]:
 
 
 def _bounds(function: FuncOp) -> Iterator[Formula]:
-    """Yield sums of products that are as large as anything on the way to the bytes of a value."""
+    """Yield sums of products at least as large as all numbers that lead to a value's bytes."""
     mesh = mesh_of(function)
     for value in _values(function):
         x: DistType = dist_type(value)
@@ -298,16 +297,15 @@ def _bounds(function: FuncOp) -> Iterator[Formula]:
 
 
 def is_product(formula: Formula) -> bool:
-    """Return whether a formula is a product, or a sum of some, of parameters and positive integers,
-    and so an integer from 1 for all positive values that are small enough."""
+    """Return whether a formula is a product, or a sum of products, of parameters and positive
+    integers. It is then an integer from 1 for all positive values that are small enough."""
     above, below = formula.fraction()
     positive = all(number > 0 for _, number in above.terms)
     return below == Formula.constant(1) and positive and bool(above.terms)
 
 
 def _largest(formulas: Sequence[Formula]) -> list[Formula]:
-    """Return sums of products without those whose terms are all in another one, at least as
-    often."""
+    """Return sums of products, without those whose terms all occur at least as often in another."""
     kept: list[Formula] = []
     for formula in formulas:
         if not any(is_product(other - formula) or other == formula for other in kept):

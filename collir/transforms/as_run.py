@@ -1,4 +1,4 @@
-"""Programs as they run: without calls, and steps that are ``ahead`` in the iteration before."""
+"""Programs as they run: without calls, and with ``ahead`` steps in the iteration before."""
 
 from collections.abc import Collection
 

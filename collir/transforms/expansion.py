@@ -1,7 +1,7 @@
-"""Composite operations of models, replaced by steps that do the same.
+"""Composite operations of models, replaced by steps with the same result.
 
-An operation that needs the whole of a dimension is often behind an all_gather. Where its result
-lacks the dimension, or is cut again, the steps take the blocks that were gathered.
+An operation that needs a whole dimension often follows an all_gather. If its result lacks the
+dimension, or is cut again, the steps take the blocks from before the gather.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from collir.layout.types import with_axes
 from collir.transforms.terms import BlockSteps, BlockValue
 
 Blocks = Mapping[str, tuple[str, ...]]
-"""The sub-axes over which indices that were whole are sharded now."""
+"""The sub-axes over which formerly whole indices are sharded."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _AtStep:
 
 
 def is_composite(op: DistOp) -> bool:
-    """Return whether an operation has an expansion, and is no map or reduction (a mean) already."""
+    """Return whether an operation has an expansion, and is no map or reduction (a mean)."""
     if op.kind.expansion is None:
         return False
     structure = op.structure
@@ -63,12 +63,12 @@ def expand_operation(op: DistOp, rewriter: PatternRewriter | None = None) -> Non
     for step in made:
         step.detach()
     rewriter = rewriter or PatternRewriter(op)
-    rewriter.insert(made, InsertPoint.before(op))  # apart from `replace`, which would name each
+    rewriter.insert(made, InsertPoint.before(op))  # not by `replace`, which would name each result
     rewriter.replace(op, [], [result])
 
 
 def expanded(op: DistOp, steps: BlockSteps, operands: Sequence[SSAValue]) -> SSAValue:
-    """Add the steps that do what a composite operation does to operands, and return their result.
+    """Add the steps that expand a composite operation on some operands, and return their result.
 
     Raises:
         LayoutError: they are not well typed on these operands.
@@ -81,8 +81,8 @@ def expanded(op: DistOp, steps: BlockSteps, operands: Sequence[SSAValue]) -> SSA
 
 
 def expansion_on(op: DistOp, mesh: Mesh, types: Sequence[DistType]) -> tuple[Block, DistType]:
-    """Return a block with the steps that do what a composite operation does to operands of some
-    types, and the type of their result.
+    """Return a block with the steps that expand a composite operation on operands of some types,
+    and the type of their result.
 
     Raises:
         LayoutError: they are not well typed on these operands.
@@ -104,7 +104,7 @@ def _blocks(op: DistOp, steps: BlockSteps, blocks: Blocks) -> list[SSAValue]:
 
 
 def _block(steps: BlockSteps, value: SSAValue, dim: int, axes: tuple[str, ...]) -> SSAValue:
-    """Return the block of a value in a dimension: what was gathered, or a slice."""
+    """Return the block of a value in a dimension: the one from before the gather, or a slice."""
     source = _source(value, dim)
     if source is not None and dist_type(source).dims[dim].axes == axes:
         return source
@@ -112,7 +112,7 @@ def _block(steps: BlockSteps, value: SSAValue, dim: int, axes: tuple[str, ...]) 
 
 
 def _source(value: SSAValue, dim: int) -> SSAValue | None:
-    """Return the value of which a dimension was gathered, and nothing else; None: there is none."""
+    """Return the value from which only this dimension was gathered, or None."""
     op = value.owner
     if not isinstance(op, DistOp) or not op.kind.layout_only:
         return None
@@ -122,8 +122,7 @@ def _source(value: SSAValue, dim: int) -> SSAValue | None:
 
 
 def _gathered(op: DistOp) -> Blocks:
-    """Return the sub-axes over which indices are sharded in what the operands were gathered from,
-    of indices that need not be gathered."""
+    """Return the sub-axes of the indices that need not be gathered, from before the gathers."""
     structure = op.structure
     assert structure is not None
     blocks: dict[str, tuple[str, ...]] = {}
@@ -139,7 +138,7 @@ def _gathered(op: DistOp) -> Blocks:
 
 
 def _is_cut(op: DistOp, dim: int, axes: tuple[str, ...]) -> bool:
-    """Return whether all that use a result take its blocks in a dimension."""
+    """Return whether all users of a result take its blocks in a dimension."""
     users = [use.operation for use in op.result.uses]
     return bool(users) and all(
         isinstance(user, DistOp)

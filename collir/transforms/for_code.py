@@ -1,4 +1,4 @@
-"""Modules as code prints them: tasks of pipelines are functions, and who calls whom is known."""
+"""Modules prepared for printing: tasks of pipelines are functions, and callers are known."""
 
 from collections.abc import Collection
 
@@ -24,8 +24,7 @@ def has_models(root: Operation) -> bool:
 
 
 def not_called(module: ModuleOp) -> list[str]:
-    """Return the functions that no other calls; one of which only a gradient is taken is among
-    them. Private ones are for others."""
+    """Return the public functions that no other one calls; a gradient alone counts as no call."""
     functions = [op for op in functions_of(module) if op.sym_visibility is None]
     calls = (call for f in functions_of(module) for call in calls_in(f))
     called = {call.symbol for call in calls if not call.sought}
@@ -37,11 +36,9 @@ def models_for_code(
     named: Collection[str] | None = None,
     tasks: bool = True,
 ) -> tuple[ModuleOp, list[FuncOp]]:
-    """Return a module as it runs in which tasks are functions, and those that are for the code of
-    others only.
-
-    Where there are operations of models, functions that others call are such, or left out where
-    their steps are in those.
+    """Return a module as it runs, with tasks as functions, and its functions for internal use. Of
+    functions with operations of models, those that others call are internal, or are left out where
+    their steps are inlined.
 
     Args:
         named: the functions to keep of a module with operations of models instead.
@@ -58,9 +55,9 @@ def models_for_code(
 
 
 def ready_for_code(module: ModuleOp, tasks: bool = True) -> tuple[ModuleOp, list[FuncOp]]:
-    """Return a module as it runs in which tasks are functions, and those that are new.
+    """Return a module as it runs, with tasks as functions, and the new functions.
 
-    It is the module itself if that is so already; else it is a copy.
+    A module in this form is returned as it is; otherwise a copy is.
 
     Args:
         tasks: whether tasks of pipelines are functions; else they are steps.

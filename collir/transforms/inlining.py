@@ -1,4 +1,4 @@
-"""Functions without calls: the steps of callees, and of gradients, in the place of calls."""
+"""Functions without calls: callees and gradients are inlined."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,15 @@ from collir.transforms.gradients.differentiation import gradients_as_calls
 
 
 def function_without_calls(function: FuncOp) -> FuncOp:
-    """Return a function with the steps of callees in the place of calls: itself, or a copy of it in
-    a copy of what it needs of its module."""
+    """Return a function with its callees inlined: itself, or a copy of it in a copy of the part of
+    its module that it needs."""
     [alone] = functions_without_calls([function])
     return alone
 
 
 def functions_without_calls(functions: Sequence[FuncOp]) -> list[FuncOp]:
-    """Return functions of one module with the steps of callees in the place of calls: themselves,
-    or copies of them in one copy of what they need of their module."""
+    """Return functions of one module with their callees inlined: themselves, or copies in one copy
+    of the part of the module that they need."""
     if not any(True for function in functions for _ in calls_in(function)):
         return [*functions]
     names = [function.sym_name.data for function in functions]
@@ -34,10 +34,10 @@ def functions_without_calls(functions: Sequence[FuncOp]) -> list[FuncOp]:
 
 
 def inline_calls(module: ModuleOp, tasks: bool = True) -> None:
-    """Put the steps of callees in the place of calls, in all functions of a module.
+    """Inline the callees in all functions of a module.
 
-    A gradient is the call of a function that is made for it, and goes where no call of it is left.
-    A loop whose tasks become steps has no schedule any more, and computes the same.
+    A gradient counts as a call of a function made for it, which is erased after its last call. A
+    loop whose tasks become steps has no schedule any more, and computes the same.
 
     Args:
         tasks: whether tasks of loops with schedules become steps too.
@@ -64,7 +64,7 @@ def inline_calls(module: ModuleOp, tasks: bool = True) -> None:
 
 
 def _check_length(functions: Sequence[FuncOp]) -> None:
-    """Check that functions, each behind those that it calls, have not too many steps with theirs.
+    """Check that functions do not have too many steps after inlining; each follows its callees.
 
     Raises:
         DiagnosticError: a function has more than ``MOST_STEPS``.

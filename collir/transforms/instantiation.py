@@ -1,8 +1,8 @@
 """Functions at other values of their size parameters.
 
-Every formula is evaluated again, and every step is typed again. A program that passes have changed
-for some values either is well typed for others too, which proves it as at first, or has a step that
-is not: the error at that step is the guard that fails.
+Every formula is evaluated again, and every step is typed again. If the program, changed by passes
+for some values, is well typed for the new ones, its proof holds again. Otherwise the error at the
+ill-typed step is the guard that fails.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ def instantiate(module: ModuleOp, values: Mapping[str, int], function: str = "")
 
 
 def _chosen(module: ModuleOp, values: Mapping[str, int], name: str) -> list[FuncOp]:
-    """Return the functions that get other values; all names and values have to fit them."""
+    """Return the functions that get other values; check that all names and values fit them."""
     functions = functions_of(module)
     known = {f.sym_name.data: parameters_of(f) for f in functions}
     for parameter, value in values.items():
@@ -81,7 +81,7 @@ def _chosen(module: ModuleOp, values: Mapping[str, int], name: str) -> list[Func
 
 
 def _with_callers(module: ModuleOp, chosen: Sequence[FuncOp]) -> list[tuple[FuncOp, bool]]:
-    """Return functions and those that call them, directly or not, and whether they are chosen.
+    """Return functions and their direct and indirect callers, each with whether it was chosen.
 
     A function comes behind those that it calls.
     """
@@ -104,7 +104,7 @@ def _with_values(error: DiagnosticError, values: Mapping[str, int]) -> Diagnosti
 
 @dataclass(frozen=True)
 class _State:
-    """The types and arguments of a function, to restore."""
+    """The types and arguments of a function, kept to restore them."""
 
     function: FuncOp
     attributes: dict[str, Attribute]

@@ -1,4 +1,4 @@
-"""A program with other sizes, to try in the small what was written for a cluster."""
+"""A program with other sizes, to try a program for a cluster in the small."""
 
 from dataclasses import replace
 
@@ -75,7 +75,7 @@ def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
 
 
 def _resize_arguments(op: DistOp, sizes: dict[int, int]) -> None:
-    """Replace the sizes that an operation names; a permutation or a padding is none."""
+    """Replace the sizes that an operation names; permutations and paddings are no sizes."""
     for name in SHAPES:
         if isinstance(old := op.properties.get(name), SizesAttr):
             op.properties[name] = SizesAttr(tuple(sizes.get(n, n) for n in old.data))

@@ -1,4 +1,4 @@
-"""A block that is being written: steps by their names, arithmetic, and values in other layouts."""
+"""A block that is being written: named steps, arithmetic, and values in other layouts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ class BlockSteps:
         return op.result
 
     def constant(self, x: DistType, value: float) -> SSAValue:
-        """Add a constant; of a partial type, its parts are the constant at one device and neutral
+        """Add a constant. The parts of a partial one are the constant at one device, and neutral
         elements elsewhere."""
         made = self.step("constant", (), {"value": value, "to": x.whole})
         if not x.partial:
@@ -65,7 +65,7 @@ class BlockSteps:
         return self.step("mask", (made,), {"axes": over, "reduction": str(x.reduction)})
 
     def sum(self, values: Sequence[SSAValue]) -> SSAValue:
-        """Return the sum of values of one shape: in the layout of all, or whole."""
+        """Return the sum of values of one shape, in their common layout or else whole."""
         by_type: dict[DistType, SSAValue] = {}
         for value in values:
             x = dist_type(value)
@@ -95,8 +95,8 @@ class BlockSteps:
         return self.step(REDISTRIBUTE.name, (value,), {"to": to})
 
     def _at_place(self, value: SSAValue, to: DistType, away: Sequence[str]) -> SSAValue:
-        """Return a value in a layout at coordinates of sub-axes to which no redistribution leads:
-        it is sent from where it is held, or kept where every coordinate has it."""
+        """Return a value in a layout at coordinates that no redistribution leads to: it is sent
+        from its holder, or kept where every coordinate has it."""
         place, held = dict(to.place), dict(dist_type(value).place)
         sent = self.mesh.ordered(axis for axis in away if axis in held)
         before = to.without_place(away).with_place({axis: held[axis] for axis in sent})
@@ -191,7 +191,7 @@ class BlockValue:
         return BlockValue(self.steps, self.steps.step(operation, operands, arguments))
 
     def full(self, value: float) -> "BlockValue":
-        """Return a constant without dimensions, of the dtype of this value and where it is."""
+        """Return a constant without dimensions, with the dtype and the devices of this value."""
         x = replace(self.type.whole, dims=())
         return BlockValue(self.steps, self.steps.constant(x, value))
 
@@ -200,13 +200,13 @@ class BlockValue:
         return BlockValue(self.steps, self.steps.laid_out(self.value, self.type.whole))
 
     def repeated(self, x: DistType) -> "BlockValue":
-        """Return the value repeated along dimensions of size 1, to the shape and the layout of a
-        type; it stays partial as it is."""
+        """Return the value repeated along dimensions of size 1 to the shape and the layout of a
+        type; a partial value stays partial."""
         to = replace(x, partial=self.type.partial, reduction=self.type.reduction)
         return self if self.type.agrees(to) else self.step("broadcast_to", to=to)
 
     def summed_to(self, x: DistType) -> "BlockValue":
-        """Return the sum over the dimensions in which a value of a shape was repeated."""
+        """Return the sum over the dimensions along which a value of this shape was repeated."""
         own, shape = self.type.shape, x.shape
         if same_size(own, shape):
             return self

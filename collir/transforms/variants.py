@@ -43,9 +43,9 @@ def recompute_calls(module: ModuleOp, names: Collection[str]) -> None:
 
 
 def shard_roles(function: FuncOp, axes: Collection[str], roles: Collection[Role]) -> None:
-    """Shard the arguments and results of some roles of an ``auto`` function over axes too, in
-    place: on the last dimension without axes that it divides, else behind the axes of one. Stacks
-    of several dimensions are not sharded on the first, which is cut into stages."""
+    """Shard the arguments and results with some roles of an ``auto`` function over more axes, in
+    place. The last dimension without axes that they divide is sharded, else one that has axes
+    already."""
     mesh = mesh_of(function)
     names = tuple(sub for axis in axes for sub in mesh.of_axis.get(axis, ()))
     last = function.body.block.last_op
@@ -63,8 +63,8 @@ def shard_roles(function: FuncOp, axes: Collection[str], roles: Collection[Role]
 
 
 def shard_masters(function: FuncOp, axes: Collection[str]) -> None:
-    """Shard the parameters that an ``auto`` function casts for the gradient over axes too, in
-    place; what is cast is whole on them.
+    """Shard the parameters that an ``auto`` function casts for the gradient over more axes, in
+    place; the casts stay whole on these.
 
     A parameter that is cast is the optimiser's exact copy of a weight: the layers compute with the
     weight, which is narrow (Rajbhandari 2020, ZeRO, section 3).
@@ -79,7 +79,7 @@ def shard_masters(function: FuncOp, axes: Collection[str]) -> None:
             if argument is None or (to := _sharded(dist_type(argument), names, mesh)) is None:
                 continue
             masters[argument.index] = to
-            if cast is call.operands[number]:  # where it lies, nothing says yet
+            if cast is call.operands[number]:  # nothing gives its layout yet
                 there = replace(dist_type(argument), dtype=dist_type(cast).dtype)
                 call.operands[number] = _laid_out_as(cast, there, mesh)
             set_role(call.operands[number], Role.PARAMETER)
@@ -96,7 +96,7 @@ def _before_move(value: SSAValue) -> SSAValue:
 
 
 def _master_of(value: SSAValue, roles: Sequence[Role | None]) -> BlockArgument | None:
-    """Return the parameter that a value is, cast to a narrower type."""
+    """Return the parameter that a value is a narrower cast of."""
     cast = value.owner
     if not isinstance(cast, DistOp) or cast.kind is not CAST:
         return None
@@ -108,7 +108,7 @@ def _master_of(value: SSAValue, roles: Sequence[Role | None]) -> BlockArgument |
 
 
 def _laid_out_as(value: SSAValue, there: DistType, mesh: Mesh) -> SSAValue:
-    """Return a whole value of an ``auto`` function that lies as a type says."""
+    """Return a whole value of an ``auto`` function in the layout of a type."""
     last = value
     for to in dict.fromkeys((DistTensorType(there), value.type)):
         op, behind = OPERATIONS[REDISTRIBUTE.name].make(mesh, last, to=to), last.owner

@@ -64,7 +64,7 @@ def _start(count: int, part: int, parts: int) -> int:
 
 
 class MemoryOfRanks:
-    """Where the buffers of all ranks lie in a row of cells.
+    """The places of the buffers of all ranks in a row of cells.
 
     A launch uses one half of the scratch buffers if there are two. The kernel uses the right one
     for what lies in its own rank and for packets; all else it takes from the first.

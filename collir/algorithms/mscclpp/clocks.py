@@ -16,7 +16,7 @@ from collir.algorithms.collectives import Contributions
 Clock = npt.NDArray[np.int32]
 
 Reading = tuple[int, int, int]
-"""A cell that was read, by which agent, and as which of its doings."""
+"""A cell that was read, the agent that read it, and the number of this use of memory."""
 
 
 class UsedCell:

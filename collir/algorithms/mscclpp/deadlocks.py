@@ -1,4 +1,4 @@
-"""Which blocks wait for each other for ever, or for what never comes, and for what."""
+"""Deadlocks: blocks that wait for each other, or for a signal that never comes."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from collir.algorithms.mscclpp.running import Agents, PlanStep, RunningBlock
 def note_deadlock(
     agents: Agents, ordering: Ordering, data: Data, stuck: Sequence[RunningBlock]
 ) -> None:
-    """Note the blocks that wait for each other, or one that waits for what never comes."""
+    """Note blocks that wait for each other, or a block that waits for what never comes."""
     search = _Search(agents, ordering, data, stuck)
     for x in search.cycle():
         agents.note(x, "deadlock", f"waits for ever: {search.reason(x)}")

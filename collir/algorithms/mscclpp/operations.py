@@ -11,7 +11,7 @@ from collir.algorithms.mscclpp.plan import PlanOperation, PlanRange
 
 
 class Operand(Enum):
-    """How an operation uses a range.
+    """The use of a range by an operation.
 
     A packet has its data and a flag, which tells the reader that the data have come.
     """
@@ -79,7 +79,7 @@ WITHOUT_CODE = {
     "glre": "the loader knows no such operation",
     "gstorepkt": "the loader knows no such operation",
 }
-"""Operations that MSCCL++'s language writes and that its executor does not run."""
+"""Operations of MSCCL++'s language that its executor does not run."""
 
 NAMES = (*MOVES, *SYNCHRONISES, "pipeline", *WITHOUT_CODE)
 

@@ -1,4 +1,4 @@
-"""Signals, semaphores and barriers: what a thread block waits for, and what it learns by that."""
+"""Signals, semaphores and barriers: the waits of thread blocks, and the knowledge they bring."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Releases:
 
     @property
     def count(self) -> int:
-        """How often it released."""
+        """The number of its releases."""
         return self.dropped + len(self.clocks)
 
     def at(self, number: int) -> Clock | None:

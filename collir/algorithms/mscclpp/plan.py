@@ -83,7 +83,7 @@ class PlanBlock:
 
 @dataclass(frozen=True)
 class PlanRank:
-    """What a rank does.
+    """The program of a rank.
 
     Attributes:
         sizes: the chunks of each of its buffers.

@@ -10,7 +10,7 @@ from collir.layout import DistType, Mesh, Place
 
 
 class LayoutChange(NamedTuple):
-    """The layouts of operand and result, which say who sends what in a permute."""
+    """The layouts of operand and result, which determine the messages of a permute."""
 
     before: DistType
     after: DistType
@@ -40,7 +40,7 @@ class Collective:
 
     Attributes:
         kind: the name of the collective.
-        axes: its sub-axes in written order; for a permute, those that its layouts are sharded over.
+        axes: its sub-axes in written order; for a permute, the sub-axes that shard its layouts.
         size: the full buffer in bytes, the n of the formulas. For an all_reduce, broadcast or
             reduce it is the buffer of one rank; for an all_gather or reduce_scatter, the buffers of
             a group together; for a gather or scatter, the buffer of the root; for an all_to_all or
@@ -86,7 +86,7 @@ class Collective:
 
     @property
     def listed(self) -> bool:
-        """True if its layouts or arguments say who sends what, so that its messages are listed."""
+        """True if its messages are listed, as its layouts or arguments determine them."""
         return COSTS[self.kind].listed
 
     def scaled(self, factor: float) -> "Collective":
@@ -96,7 +96,7 @@ class Collective:
 
     @property
     def packs(self) -> tuple[bool, bool]:
-        """Whether a device brings blocks together before they are sent, and apart after."""
+        """Whether a device packs blocks before they are sent, and unpacks them after."""
         before, after = self.rows
         return int(before) != 1, int(after) != 1
 

@@ -8,14 +8,14 @@ two nodes.
 
 The reported time is that of the machine. It replaces NCCL's constants by the machine's latencies:
 the latency of a level replaces the hop of a ring under the protocol Simple. Other hops change in
-proportion; those of a network that is slower by as much, which is what its software takes for each
+proportion; hops of a slower network all take longer by one amount, the time of its software for a
 message. The bytes of trees follow from their structure. A node is the part of the machine below the
 innermost level that is a network. NCCL does not estimate sends and receives (all_to_all, gather,
 scatter, permute): here they take the base latency, one hop, and their bytes over the busiest port.
 
 NCCL sends chunks, and the last one leaves a hop when it has come over the one before. So the time
-has that of one chunk of all channels besides. A ring has one more hop between nodes than NCCL
-counts, back to the first of them.
+includes that of one chunk of all channels. A ring has one more hop between nodes than NCCL counts,
+back to the first of them.
 """
 
 import itertools
@@ -109,13 +109,13 @@ _TREE_PARTS = {
     ),
 }  # fmt: skip
 """The part of their bandwidth that trees reach, by protocol, for all_reduces of 64 B, 128 B, ...
-(tuning.cc: treeCorrectionFactor); larger ones reach that of the last."""
+(tuning.cc: treeCorrectionFactor); larger ones reach the last part."""
 
 
 @dataclass(frozen=True)
 class NcclEstimate:
-    """The algorithm and protocol that NCCL runs, as ``algorithm/protocol``, its seconds, and those
-    of its latencies."""
+    """The algorithm and protocol that NCCL runs, as ``algorithm/protocol``, its seconds, and the
+    seconds of its latencies."""
 
     algorithm: str
     time: float
@@ -348,8 +348,8 @@ def estimates(
         expected = sum(latencies(name, protocol, kind, *place)) + size * nccl_per_byte
         own = _own_latencies(name, protocol, kind, shape)
         transfer = size * per_byte + _chunk_seconds(kind, name, protocol, size, per_byte)
-        found = _estimate(f"{name}/{protocol}", shape, own, transfer)
-        candidates.append((expected, found))
+        priced = _estimate(f"{name}/{protocol}", shape, own, transfer)
+        candidates.append((expected, priced))
     return candidates
 
 
@@ -424,8 +424,8 @@ def grouped_estimate(kind: str, group: Group, size: float) -> NcclEstimate:
         own = start, shape.ranks * inside, shape.ranks * between
         per_byte = _per_byte(RING, protocol, shape, rooted)[1]
         transfer = size * per_byte + _chunk_seconds(rooted, RING, protocol, size, per_byte)
-        found = _estimate(f"{GROUPED} {rooted} {RING}/{protocol}", shape, own, transfer)
-        best = min(best, found, key=lambda estimate: estimate.time)
+        candidate = _estimate(f"{GROUPED} {rooted} {RING}/{protocol}", shape, own, transfer)
+        best = min(best, candidate, key=lambda estimate: estimate.time)
     return best
 
 
@@ -433,7 +433,7 @@ def switch_advantage(group: Group) -> float:
     """Return the bandwidth of ports that would be as fast as switches that reduce, divided by the
     ``nvls`` of these; 0 if no switch reduces.
 
-    Ports count 2 (n-1)/n of a buffer for n ranks in all, and ``nvls`` those of all its children.
+    Ports count 2 (n-1)/n of a buffer for n ranks in all, and ``nvls`` those of all children.
     """
     shape = _shape(group)
     if not shape.nvls:
@@ -459,10 +459,10 @@ def least_latency(kind: str, group: Group) -> float:
 
 def shared_chunk(size: float, seconds: float, ranks: int) -> float:
     """Return the seconds of the bytes under way in sends between all ranks, which share channels;
-    those of two ranks share none.
+    two ranks share none.
 
     Args:
-        size, seconds: what a rank sends, and how long that takes.
+        size, seconds: the bytes that a rank sends, and their time.
     """
     if ranks < 3 or not size:
         return 0.0

@@ -101,7 +101,7 @@ def _shifted(shift: RingShift, count: int) -> tuple[Array, Array]:
 def _ends(
     collective: Collective, coordinates: dict[str, Array], count: int
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return the ranks that hold blocks with the blocks, and the ranks that need them."""
+    """Return the ranks that hold blocks, with their blocks, and the ranks that need blocks."""
     ranks = cast(Array, np.arange(count))
     assert collective.sent_by is not None
     match collective.sent_by:

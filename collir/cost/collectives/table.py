@@ -52,8 +52,8 @@ class NcclKind:
     Attributes:
         steps: a function of the ranks that returns the steps of a ring.
         tree: True if NCCL has trees for it.
-        grouped: the collective with one root of which one for each block does the same, for blocks
-            that differ in size; empty if there is none.
+        grouped: the rooted collective that, run once for each block, does the same for blocks that
+            differ in size; empty if there is none.
     """
 
     steps: Callable[[int], int]
@@ -217,7 +217,7 @@ def _pass_around(meter: Meter, size: float) -> None:
 
 
 def _algorithms(collective: str, **priced: Estimated) -> dict[str, Estimated]:
-    """Return the algorithms of a collective: those that are rounds, and others with their price."""
+    """Return the algorithms of a collective: algorithms of rounds, and others with their price."""
     rounds = {name: ByRounds(x) for (of, name), x in ALGORITHMS.items() if of == collective}
     return {**rounds, **priced}
 

@@ -63,14 +63,14 @@ def _ranges(
 ) -> list[SizeRange]:
     prices = cache(prices)
     starts = [first, *(size for size in bends if first < size <= last), last + 1]
-    found: list[tuple[int, str]] = []
+    changes: list[tuple[int, str]] = []
     for start, after in pairwise(starts):
         curved = 0 < start < bends[-1]
         for size, choice in _changes(prices, start, after - 1, curved):
-            if not found or found[-1][1] != choice:
-                found.append((size, choice))
-    ends = [*(size for size, _ in found[1:]), last + 1]
-    return [SizeRange(size, end - 1, x) for (size, x), end in zip(found, ends, strict=True)]
+            if not changes or changes[-1][1] != choice:
+                changes.append((size, choice))
+    ends = [*(size for size, _ in changes[1:]), last + 1]
+    return [SizeRange(size, end - 1, x) for (size, x), end in zip(changes, ends, strict=True)]
 
 
 def _changes(

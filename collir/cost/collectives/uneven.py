@@ -64,8 +64,8 @@ def uneven_sizes(mesh: Mesh, x: DistType, y: DistType, over: SubAxes | None) -> 
 def _shares(
     mesh: Mesh, pair: tuple[Dim, Dim], over: SubAxes
 ) -> tuple[Sequence[Sequence[int]], Sequence[SubAxes]]:
-    """Return the shares of the ranks of each group in a dimension that is cut on one side only,
-    and the cuts that they are the product of."""
+    """Return the shares of the ranks of each group in a dimension that is cut on one side only, and
+    the cuts whose product they are."""
     held = min((dim.axes for dim in pair), key=len)
     shares = group_shares(mesh, held, over)
     if shares is None:
@@ -76,7 +76,7 @@ def _shares(
 def _sizes(
     dims: Sequence[Sequence[Sequence[int]]], most: float, least: float, ranks: int
 ) -> UnevenSizes:
-    """Return the sizes of a collective that cuts no dimension, one, or one instead of another.
+    """Return the sizes of a collective that cuts no dimension, one, or one in place of another.
 
     Args:
         dims: the shares of the ranks of each group, by dimension.

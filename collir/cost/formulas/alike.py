@@ -1,5 +1,5 @@
-"""Functions that are strategies of each other: they compute the same from the same inputs, and
-differ in what each device holds."""
+"""Functions that are strategies of each other: they compute the same result from the same inputs,
+and differ in what each device holds."""
 
 from collections.abc import Iterable, Iterator
 
@@ -23,9 +23,9 @@ def alike_functions(module: ModuleOp) -> list[list[str]]:
     """Return the names of the functions that are strategies of each other, two or more at a time.
 
     They are on one mesh, and have parameters of the same names. Their arguments and results have
-    the same dtypes and global shapes, as formulas of the parameters; those that are weights or
-    states of an optimiser may differ, as a strategy decides what of them is held, and in which
-    dtypes. Functions that others use are parts of these, and no strategies.
+    the same dtypes and global shapes, as formulas of the parameters; weights and states of an
+    optimiser may differ, as a strategy decides how they are stored. A function that another one
+    calls is a part of it, and no strategy.
     """
     functions = functions_of(module)
     parts = {name for function in functions for name in _parts(function)}
@@ -52,7 +52,7 @@ def _interface(function: FuncOp) -> object:
 
 
 def _global_types(types: Iterable[Attribute], roles: Iterable[Role | None]) -> Iterator[object]:
-    """Yield the dtypes and global shapes of values that are no weights and no states."""
+    """Yield the dtypes and global shapes of values that are neither weights nor states."""
     for type_, role in zip(types, roles, strict=True):
         if isinstance(type_, DistTensorType) and role not in _HELD:
             x = type_.data

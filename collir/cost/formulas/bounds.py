@@ -1,12 +1,12 @@
 """A lower and an upper bound of the time of a program whose steps may overlap.
 
-Each step starts where those before it have ended (``overlaps``), so the time is that of the longest
-chain of steps (``makespan``), if no two steps that use one port can run at the same time. Otherwise
-there are bounds:
+Each step starts when the steps that it waits for have ended (``overlaps``). If no two steps that
+use one port can run at the same time, the time is that of the longest chain (``makespan``).
+Otherwise there are bounds:
 
 - **at least**, every step takes the time that it takes alone;
-- **at most**, those that share ports are slowed down by all others that may run beside them, as
-  ``contention`` says. Which steps these are is a matter of the order of the program, not of times.
+- **at most**, a step that shares ports is slowed down by all steps that may run beside it, as
+  ``contention`` says. The order of the program, not the times, says which steps these are.
 
 A program that devices at several places run has its loops written out, as they are simulated.
 """
@@ -38,21 +38,20 @@ class TimeBounds(NamedTuple):
     most: Expr
 
     def times(self, count: Expr) -> "TimeBounds":
-        """Return the bounds of so many times as long."""
+        """Return the bounds multiplied by a count."""
         return TimeBounds(count * self.least, count * self.most)
 
 
 class BoundedTimes:
-    """The times of programs and steps, each of them made once: steps of the microbatches of a
-    pipeline do the same."""
+    """The known times of programs and steps; microbatches of a pipeline share their steps."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[int, tuple[str, ...]], TimeBounds] = {}
         self.sent: dict[int, Expr] = {}
 
     def of(self, simulation: Simulation) -> TimeBounds:
-        """Return bounds of the seconds of a program, which are equal where its time is a formula:
-        the longest chain of its steps, and at least the seconds in which each host issues them.
+        """Return bounds of the seconds of a program, which are equal where its time is a formula.
+        They are at least the times of the longest chain and of the issue of all steps by a host.
 
         Raises:
             FormulaMissingError: the time of a step is no formula, or there are too many steps.
@@ -92,7 +91,7 @@ class BoundedTimes:
         return self.known[key]
 
     def _sent_in(self, step: SimulatedStep | None, simulation: Simulation) -> Expr:
-        """Return the seconds in which a step sends, or those in it if it is a loop or a task."""
+        """Return the seconds in which a step sends; in a loop or a task, those of its steps."""
         if step is None or isinstance(step.does, LocalStep):
             return sympy.S.Zero
         if step.sent:
@@ -125,7 +124,7 @@ def _is_send(step: SimulatedStep | None) -> bool:
 
 def listed(simulation: Simulation) -> tuple[list[SimulatedStep | None], list[StepTask]]:
     """Return the steps of a program with their tasks, in order. If devices at several places run
-    it, those of all iterations; where loops begin and iterations end, tasks without a step.
+    it, loops are written out, with tasks that have no step where loops begin and iterations end.
 
     Raises:
         FormulaMissingError: there are too many.

@@ -16,7 +16,7 @@ BLOCK = 2**13
 def compiled(
     expressions: Sequence[Expr], names: Sequence[str], constants: Sequence[str] = ()
 ) -> Callable[[Mapping[str, Array | float]], list[Array]]:
-    """Return a function from values by name, numbers or arrays of one length, to those of
+    """Return a function from values by name (numbers, or arrays of one length) to the values of
     expressions.
 
     Args:
@@ -112,8 +112,8 @@ class _Lines:
         return name
 
     def _split(self, expr: Expr) -> tuple[list[Expr], list[Expr]]:
-        """Return the factors of a product that have constants alone, with its number, and the
-        others; no former ones if it has no constants."""
+        """Return the factors of a product that consist of constants, with its number, and the other
+        factors. The first list is empty if there are no constants."""
         if not self.constants & expr.free_symbols:
             return [], [*expr.args]
         fixed = [x for x in expr.args if x.free_symbols <= self.constants]

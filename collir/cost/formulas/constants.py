@@ -19,14 +19,14 @@ PORT, LATENCY, MEMORY = "port", "latency", "device.memory"
 
 def constants_of(mesh: Mesh) -> dict[str, float]:
     """Return the constants of the machine of a mesh by name: bytes/second, seconds and
-    operations/second. Where kinds of devices differ, theirs are none."""
-    found = links_of(mesh)
+    operations/second. A device has none where kinds of devices differ."""
+    constants = links_of(mesh)
     device = mesh.machine.slowest if has_one_device(mesh.machine) else None
     if device is not None:
-        found |= {rate_name(dtype): rate for dtype, rate in device.compute}
+        constants |= {rate_name(dtype): rate for dtype, rate in device.compute}
     if device is not None and device.memory_bandwidth is not None:
-        found[MEMORY] = device.memory_bandwidth
-    return found
+        constants[MEMORY] = device.memory_bandwidth
+    return constants
 
 
 def has_one_device(machine: Machine) -> bool:
@@ -40,7 +40,7 @@ def rate_name(dtype: str) -> str:
 
 
 def quantity_of(name: str) -> Quantity | None:
-    """Return what kind of quantity a constant is; None for other names."""
+    """Return the kind of quantity of a constant; None for other names."""
     owner, _, what = name.rpartition(".")
     if name == MEMORY or (owner and what == PORT):
         return Quantity.BANDWIDTH
@@ -56,15 +56,15 @@ def links_of(mesh: Mesh, axes: Collection[str] = ()) -> dict[str, float]:
     """Return the constants of the levels that a mesh sends over, outermost first.
 
     Args:
-        axes: sub-axes; what is sent over them is on their outermost level and those inside of it.
+        axes: the sub-axes of a collective; it uses their outermost level and those inside it.
     """
-    found: dict[str, float] = {}
+    links: dict[str, float] = {}
     for level in _levels(mesh, axes):
         if level.ports is None:
-            found[f"{level.name}.{PORT}"] = level.port
+            links[f"{level.name}.{PORT}"] = level.port
         if level.latency:
-            found[f"{level.name}.{LATENCY}"] = level.latency
-    return found
+            links[f"{level.name}.{LATENCY}"] = level.latency
+    return links
 
 
 def with_links(mesh: Mesh, links: Mapping[str, float]) -> Mesh:

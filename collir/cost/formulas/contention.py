@@ -1,12 +1,11 @@
 """Upper bounds of the times of steps that share ports with others.
 
-A port that is full is used all the time: by the tasks of pipelines that run, for a part u of it,
-and by sends for the rest. So
+A full port is always in use: tasks of pipelines use a part u of it, and sends use the rest. So
 
-- a send and those beside it take at most the sum of their times, divided by 1 - u;
-- any step loses at most the time in which those beside it send;
-- a task gets its part of a port before sends do (``collir.cost.programs.schedule.fair_speeds``): it
-  takes at most u + n times as long beside n other tasks, and as long as it does alone beside none.
+- sends that share a port take together at most the sum of their times, divided by 1 - u;
+- any step is delayed at most by the time in which the steps beside it send;
+- a task gets its part of a port before sends do (``collir.cost.programs.schedule.fair_speeds``):
+  beside n other tasks it takes at most u + n times as long as alone.
 """
 
 from collections.abc import Collection, Iterable
@@ -26,10 +25,10 @@ class PortSharingStep(NamedTuple):
     """A step that shares ports.
 
     Attributes:
-        stream: its stream: steps of one stream run one after the other.
-        seconds: those that it takes if it shares none.
-        sent: those in which it sends.
-        is_send: whether it does nothing else.
+        stream: the stream of the step; steps of one stream run one after the other.
+        seconds: the time of the step alone.
+        sent: the part of this time in which it sends.
+        is_send: whether it only sends.
     """
 
     stream: Stream
@@ -60,7 +59,7 @@ def slowed(run: PortSharingStep, ports: Collection[Collection[PortSharingStep]])
 
 
 def _used_by_tasks(others: Iterable[PortSharingStep]) -> Expr:
-    """Return the largest part of a port that tasks use at any time."""
+    """Return the largest part of a port that tasks may use at once."""
     parts: dict[Stream, list[Expr]] = {}
     for other in others:
         if not other.is_send and other.sent:

@@ -71,10 +71,9 @@ class CostFormulas:
         peaks_exact: whether they are exact; else they are upper bounds.
         held: the bytes of arguments, by their use.
         quotients: the sizes of blocks that are quotients, which have to be integers.
-        fixed: the values of parameters that are no symbols, as the steps of the function or their
-            order depend on them.
+        fixed: the values of parameters that stay numbers, as steps or their order depend on them.
         places: the places of devices; one without a name if all run the same steps.
-        rigid: the axes whose sizes the steps depend on, as they are at places on them.
+        rigid: the axes whose sizes stay numbers, as steps are at places on them.
     """
 
     name: str
@@ -140,12 +139,12 @@ class CostFormulas:
         return self._by_axes(lambda step: sympy.S.One)
 
     def _by_axes(self, of: Callable[[StepFormula], Expr]) -> dict[tuple[str, ...], Expr]:
-        found = dict.fromkeys(step.over for step in self.steps if step.over)
-        return {over: self._most(of, over) for over in found}
+        axes = dict.fromkeys(step.over for step in self.steps if step.over)
+        return {over: self._most(of, over) for over in axes}
 
     def _most(self, of: Callable[[StepFormula], Expr], over: tuple[str, ...] | None = None) -> Expr:
-        """Return the sum of something over the steps, or those over some axes, at the place where
-        it is largest."""
+        """Return the sum of a quantity over all steps, or over the steps along some axes, at the
+        place with the largest sum."""
         steps = [step for step in self.steps if over in (None, step.over)]
         sums = (
             sympy.Add(*(step.count * of(step) for step in steps if place in step.at))
@@ -157,7 +156,7 @@ class CostFormulas:
 def cost_formulas(
     module: ModuleOp, model: CostModel | None = None, function: str = ""
 ) -> list[CostFormulas]:
-    """Return the costs of the functions of a module, or of that of a name, as expressions.
+    """Return the costs of the functions of a module, or of the named function, as expressions.
 
     Raises:
         DiagnosticError: a function cannot be simulated.
@@ -199,7 +198,7 @@ def formulas_of(opened: Opened) -> CostFormulas:
 
 
 def _steps(simulation: Simulation, times: BoundedTimes) -> Iterator[StepFormula]:
-    """Yield the steps of a program, of its loops and tasks, with how often each runs."""
+    """Yield the steps of a program, with those inside loops and tasks and the number of runs."""
     mesh = simulation.mesh
     for step, on, count in _runs(simulation):
         seconds = times.of_step(step, simulation).least
@@ -220,8 +219,8 @@ def _steps(simulation: Simulation, times: BoundedTimes) -> Iterator[StepFormula]
 
 
 def _runs(simulation: Simulation) -> Iterator[tuple[SimulatedStep, tuple[int, ...], Expr]]:
-    """Yield the steps of a program, of its loops and tasks, each with the classes of devices that
-    run it and how often."""
+    """Yield the steps of a program, with those inside loops and tasks, each with the classes of
+    devices that run it and the number of its runs."""
     alike: dict[tuple[str, int, tuple[int, ...]], list[SimulatedStep]] = {}
     for step in simulation.program:
         alike.setdefault((step.result, id(step.does), step.task.on), []).append(step)

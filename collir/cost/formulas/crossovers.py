@@ -1,8 +1,8 @@
-"""Where one function costs less than another: inequalities of volumes, which are sums of products
-of parameters and of sizes of axes.
+"""The sizes at which one function costs less than another: inequalities of volumes, which are sums
+of products of parameters and of sizes of axes.
 
-``first < second`` is brought to a form for people: what both have in common is taken out, and so
-are factors that are positive. Parameters are at least 1 and axes have at least 2 devices.
+``first < second`` is simplified for people: common terms and positive factors are left out.
+Parameters are at least 1 and axes have at least 2 devices.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ class Inequality:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Where one function has less of a cost than another one.
+    """The sizes for which one function has less of a cost than another.
 
     Attributes:
         cost: one of ``COSTS``.
@@ -114,9 +114,9 @@ def compared(
 
     Args:
         cost: one of ``COSTS``.
-        over: an axis; bytes and messages count that are sent over it, perhaps among others.
-        per: a parameter, such as the number of layers; what grows with it is compared alone.
-        values: the values that parameters and axes have; all others stay symbols.
+        over: an axis; bytes and messages count if they are sent over it, alone or with others.
+        per: a parameter, such as the number of layers; only costs that grow with it count.
+        values: the values of some parameters and axes; the others stay symbols.
 
     Raises:
         FormulaMissingError: the answer is more than a few inequalities.
@@ -130,8 +130,8 @@ def compared(
     for a in left:
         some = [_inequality(a - b, signs, defaults) for b in right]
         if True not in some:
-            found = {x for x in some if isinstance(x, Inequality)}
-            conditions[tuple(sorted(found, key=str))] = None
+            inequalities = {x for x in some if isinstance(x, Inequality)}
+            conditions[tuple(sorted(inequalities, key=str))] = None
         if sum(map(len, conditions)) > MOST:
             raise FormulaMissingError(
                 f"where @{first.name} has less of '{cost}' than @{second.name} takes more than"
@@ -147,7 +147,7 @@ def equal_costs(
     per: str = "",
     **values: int,
 ) -> list[list[CostFormulas]]:
-    """Return functions in groups that always have the same of a cost; see ``compared``."""
+    """Return functions in groups with always equal costs; see ``compared``."""
     groups: dict[frozenset[Expr], list[CostFormulas]] = {}
     for formulas in functions:
         sums = frozenset(_largest_of(formulas, cost, over, per, values))
@@ -162,7 +162,7 @@ def comparisons(
     per: str = "",
     **values: int,
 ) -> list[Comparison]:
-    """Return the comparison of each two functions; see ``compared``."""
+    """Return the comparison of every two functions; see ``compared``."""
     pairs = combinations(functions, 2)
     return [either_less(first, second, cost, over, per, **values) for first, second in pairs]
 
@@ -175,12 +175,12 @@ def either_less(
     per: str = "",
     **values: int,
 ) -> Comparison:
-    """Return where the first function has less of a cost, or where the second one has if the first
-    one never has; see ``compared``."""
-    found = compared(first, second, cost, over, per, **values)
-    if found.is_never and not found.is_equal:
+    """Return where the first function has less of a cost. If it never has, return where the second
+    one does; see ``compared``."""
+    comparison = compared(first, second, cost, over, per, **values)
+    if comparison.is_never and not comparison.is_equal:
         return compared(second, first, cost, over, per, **values)
-    return found
+    return comparison
 
 
 def volume(formulas: CostFormulas, cost: str, over: str = "") -> Expr:
@@ -203,14 +203,14 @@ def volume(formulas: CostFormulas, cost: str, over: str = "") -> Expr:
 
 
 def growth(formulas: CostFormulas, cost: str, per: str, over: str = "") -> Expr:
-    """Return what of a cost grows with a parameter, for each unit of it, such as a layer.
+    """Return the part of a cost that grows with a parameter, for each unit of this parameter.
 
     Raises:
         ValueError: there is no such cost.
     """
     signs = _Signs(frozenset(formulas.axes))
-    found = _undominated(_sums(volume(formulas, cost, over), per), signs)
-    return found[0] if len(found) == 1 else Larger(*found)
+    sums = _undominated(_sums(volume(formulas, cost, over), per), signs)
+    return sums[0] if len(sums) == 1 else Larger(*sums)
 
 
 def _over(by_axes: Mapping[tuple[str, ...], Expr], axis: str) -> Iterator[Expr]:
@@ -225,7 +225,7 @@ def _over(by_axes: Mapping[tuple[str, ...], Expr], axis: str) -> Iterator[Expr]:
 def _largest_of(
     formulas: CostFormulas, cost: str, over: str, per: str, values: Mapping[str, int]
 ) -> list[Expr]:
-    """Return the sums the largest of which is a cost at values; see ``compared``."""
+    """Return the sums whose largest is a cost at some values; see ``compared``."""
     sizes = [(sympy.Symbol(name, positive=True), value) for name, value in values.items()]
     expr = sympy.sympify(volume(formulas, cost, over).subs(sizes))
     sums = _undominated(_sums(expr, per), _Signs(frozenset(formulas.axes)))
@@ -233,17 +233,17 @@ def _largest_of(
 
 
 def _sums(expr: Expr, per: str) -> list[Expr]:
-    """Return the sums the largest of which is an expression, or what of them grows with a
-    parameter, for each unit of it."""
-    found = _alternatives(expr)
+    """Return the sums whose maximum is an expression; with ``per``, their growth for each unit of
+    this parameter."""
+    alternatives = _alternatives(expr)
     if not per:
-        return found
+        return alternatives
     parameter = sympy.Symbol(per, positive=True)
-    return list(dict.fromkeys(sympy.expand(x).coeff(parameter) for x in found))
+    return list(dict.fromkeys(sympy.expand(x).coeff(parameter) for x in alternatives))
 
 
 def _alternatives(expr: Expr) -> list[Expr]:
-    """Return expressions without ``Larger``, the largest of which is the expression."""
+    """Return expressions without ``Larger`` whose maximum is the expression."""
     match expr:
         case Larger():
             return [x for part in expr.args for x in _alternatives(part)]
@@ -257,7 +257,7 @@ def _alternatives(expr: Expr) -> list[Expr]:
 
 
 def _undominated(exprs: Sequence[Expr], signs: "_Signs") -> list[Expr]:
-    """Return expressions without those that are never more than another one."""
+    """Return the expressions that can be the largest: those never below another one are dropped."""
     kept: list[Expr] = []
     for expr in exprs:
         if any(signs.of(other - expr) in (0, 1) for other in kept):
@@ -314,7 +314,7 @@ def _fraction(expr: Expr) -> tuple[Expr, Expr]:
 
 
 def _common_sign(poly: sympy.Poly) -> int | None:
-    """Return the sign of all coefficients, if they have one; a constant need not be there."""
+    """Return the sign that all coefficients share, or None; the constant term may be missing."""
     signs = {int(sympy.sign(number)) for number in poly.coeffs()}
     return signs.pop() if len(signs) == 1 else None
 
@@ -331,7 +331,7 @@ def _inequality(difference: Expr, signs: _Signs, values: Mapping[str, int]) -> I
     left_out = [_negligible(side, values) for side in sides]
     shorter = sympy.Add(sides[0], -sides[1], -sympy.Add(*left_out[0]), sympy.Add(*left_out[1]))
     shortened = _reduced(shorter, signs)
-    if shortened.is_Number:  # what was left out decides
+    if shortened.is_Number:  # the terms left out decide
         return Inequality(*map(sympy.factor, sides))
     less, more = _sides(shortened, signs)
     rest = sympy.Add(*left_out[0]) - sympy.Add(*left_out[1])
@@ -357,8 +357,8 @@ def _reduced(difference: Expr, signs: _Signs) -> Expr:
 
 
 def _sides(difference: Expr, signs: _Signs) -> tuple[Expr, Expr]:
-    """Return the parts of a difference that are added and subtracted: the factors of each product
-    of parameters, which have sizes of axes, by their sign."""
+    """Return the parts of a difference that are added and subtracted. The coefficient of each
+    product of parameters, a factor in sizes of axes, decides by its sign."""
     parameters = sorted((x for x in difference.free_symbols if str(x) not in signs.axes), key=str)
     added, subtracted = sympy.S.Zero, sympy.S.Zero
     terms = sympy.Poly(difference, *parameters).terms() if parameters else [((), difference)]
@@ -375,7 +375,7 @@ def _sides(difference: Expr, signs: _Signs) -> tuple[Expr, Expr]:
 
 
 def _negligible(side: Expr, values: Mapping[str, int]) -> list[Expr]:
-    """Return the terms of a sum that are never more than another one, and far less at values."""
+    """Return the terms of a sum that never exceed another one, and are far smaller at values."""
     terms = sympy.Add.make_args(sympy.expand(side))
     return [small for small in terms if any(_is_far_less(small, x, values) for x in terms)]
 

@@ -1,5 +1,5 @@
-"""Which of several functions costs least, along a parameter, an axis or a constant of the machine,
-and in the plane of two."""
+"""The function that costs least, along a parameter, an axis or a constant of the machine, or in the
+plane of two."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,11 +21,8 @@ MACHINES = 2**6
 
 @dataclass(frozen=True)
 class ParameterSpan:
-    """The values of a parameter, of an axis, or of a constant of the machine such as ``node.port``,
-    from one value to another.
-
-    Values that all functions can have are taken: those that divide as their programs demand.
-    """
+    """The values of a parameter, an axis, or a constant such as ``node.port``, from ``low`` to
+    ``high``. Values that some function cannot have, as they do not divide, are left out."""
 
     name: str
     low: float
@@ -63,19 +60,19 @@ def changes(
     margin: float = 0.0,
     **values: float,
 ) -> list[tuple[float, str]]:
-    """Return which function costs least along a parameter: from which value on, and its name.
+    """Return the function that costs least along a parameter, as (first value, name) pairs.
 
-    Up to ``DENSE`` values, all are looked at. Of more, so many on a logarithmic scale, and all or
-    so many between two of them where the function changes: what changes and returns in between is
-    not seen. Of a constant, there are ``MACHINES`` values, and as many between two of them.
+    At most ``DENSE`` values are tried (of a constant, ``MACHINES``), on a logarithmic scale. Where
+    the best function changes, values in between are tried in the same way. A function that is best
+    only between two values with the same best function is missed.
 
     Args:
-        functions: functions by name; of equal costs, the first is named.
+        functions: functions by name; if costs are equal, the first one is named.
         cost: a field of ``CostValues``.
-        margin: a function takes the place of another one where it costs less by this share, as
-            times of products go up and down with the tiles that they fill.
-        values: the values of other parameters, axes and constants; the rest have those of the first
-            function, and constants those of each.
+        margin: the share by which the next function must be cheaper; times of products go up and
+            down with the tiles that they fill.
+        values: the values of other parameters, axes and constants. Other parameters and axes have
+            the values of the first function; other constants keep those of each function.
 
     Raises:
         ValueError: no function can have any of the values, or there is no such cost.
@@ -85,7 +82,7 @@ def changes(
     best = int(np.argmin(table[:, 0]))
     is_constant = _is_constant(functions, along.name)
     number_of = float if is_constant else int
-    found: list[tuple[float, str]] = [(number_of(points[0]), names[best])]
+    ranges: list[tuple[float, str]] = [(number_of(points[0]), names[best])]
     for number in range(1, len(points)):
         if not _is_less(table, best, margin)[number]:
             continue
@@ -96,12 +93,12 @@ def changes(
         inner, costs = _whole(functions, between, values, DENSE, cost)
         first = int(np.argmax(_is_less(costs, best, margin)))
         best = int(np.argmin(costs[:, first]))
-        found.append((number_of(inner[first]), names[best]))
-    return found
+        ranges.append((number_of(inner[first]), names[best]))
+    return ranges
 
 
 def _is_less(table: Array, best: int, margin: float) -> NDArray[np.bool_]:
-    """Return where some row is less than that of a number by a share."""
+    """Return the columns in which some row is less than row ``best`` by more than a share."""
     return table.min(axis=0) < table[best] * (1 - margin)
 
 
@@ -152,7 +149,7 @@ def _whole(
     most: int,
     cost: str,
 ) -> tuple[Array, Array]:
-    """Return values that all functions can have, at most so many, and the costs of functions.
+    """Return at most ``most`` values that all functions can have, and the costs of functions.
 
     Raises:
         ValueError: there are none, or there is no such cost.
@@ -176,9 +173,9 @@ def _points(
     values: Mapping[str, float],
     most: int,
 ) -> Array:
-    """Return values of a parameter, all or so many on a logarithmic scale, or powers of two of an
-    axis, or some of a constant. Of a parameter, they are multiples of the first value that all
-    functions can have."""
+    """Return at most ``most`` values of a span: all integers if they are few enough, else values on
+    a logarithmic scale. An axis has powers of two, and a constant at most ``MACHINES`` values. A
+    parameter has multiples of the first value that all functions can have."""
     low, high = span.low, span.high
     if _is_constant(functions, span.name):
         return np.geomspace(low, high, min(most, MACHINES))
@@ -204,11 +201,11 @@ def _costs(function: CostFunction, values: Mapping[str, Array | float], cost: st
         return getattr(function(**values), cost)
     rows = np.stack([arrays[name] for name in axes], axis=1)
     distinct, which = np.unique(rows, axis=0, return_inverse=True)
-    found = np.full(len(rows), np.nan)
+    costs = np.full(len(rows), np.nan)
     for number, sizes in enumerate(distinct):
         own = np.flatnonzero(which.ravel() == number)
         part = {name: x[own] for name, x in arrays.items()}
         fixed = {name: int(size) for name, size in zip(axes, sizes, strict=True)}
         with suppress(CostError):
-            found[own] = getattr(function(**{**values, **part, **fixed}), cost)
-    return found
+            costs[own] = getattr(function(**{**values, **part, **fixed}), cost)
+    return costs

@@ -58,8 +58,8 @@ class CostFunction:
         """Compile formulas.
 
         Args:
-            others: function from other values of parameters to formulas with these fixed: those of
-                ``formulas.fixed``, and 1 for any.
+            others: a function from other values of parameters to formulas with these values fixed.
+                It is asked for the parameters in ``formulas.fixed``, and for any that are 1.
         """
         self.formulas, self.values = formulas, formulas.values
         self.constants = formulas.constants
@@ -88,7 +88,7 @@ class CostFunction:
         """Return the costs for integers or arrays of them, by the names of parameters and axes, and
         for numbers by the names of constants, as in ``**{"node.port": [10e9, 20e9]}``.
 
-        Arrays have one dimension and one length. What is not named has its value in the program.
+        Arrays have one dimension and one length. Other names have their values in the program.
         Constants are in bytes/second, seconds and operations/second.
 
         Raises:
@@ -112,32 +112,32 @@ class CostFunction:
         return CostValues(*(np.where(whole, cost, np.nan) for cost in costs))
 
     def _others_in(self, given: Mapping[str, Array | float]) -> dict[str, Array | float]:
-        """Return the values for which there are other formulas: those of parameters that are fixed,
-        and 1, as sizes of 1 are views; 0 stands for a value that has these formulas."""
-        fixed, found = self.formulas.fixed, dict[str, Array | float]()
+        """Return the values that need formulas of their own: values of fixed parameters, and 1, as
+        sizes of 1 are views; 0 marks a value that these formulas cover."""
+        fixed, others = self.formulas.fixed, dict[str, Array | float]()
         for name, x in given.items():
             if name in fixed and np.any(x != fixed[name]):
-                found[name] = x
+                others[name] = x
             is_parameter = name in self.values and name not in self.formulas.axes
             if is_parameter and self._others and np.any(np.equal(x, 1)):
-                found[name] = np.equal(x, 1).astype(float)
-        return found
+                others[name] = np.equal(x, 1).astype(float)
+        return others
 
     def _with_others(
         self, others: Mapping[str, Array | float], given: Mapping[str, Array | float]
     ) -> CostValues:
-        """Return costs where parameters have values for which there are other formulas."""
+        """Return costs for rows in which parameters have values with formulas of their own."""
         rows = max((len(x) for x in given.values() if isinstance(x, np.ndarray)), default=1)
         columns = np.stack([np.broadcast_to(x, rows) for x in others.values()], axis=1)
         distinct, which = np.unique(columns, axis=0, return_inverse=True)
-        found = np.full((len(CostValues._fields), rows), np.nan)
+        costs = np.full((len(CostValues._fields), rows), np.nan)
         for number, row in enumerate(distinct):
             own = which.ravel() == number
             part = {name: x[own] if isinstance(x, np.ndarray) else x for name, x in given.items()}
             values = {name: int(x) for name, x in zip(others, row, strict=True) if x}
             with suppress(DiagnosticError):  # sizes that do not divide
-                found[:, own] = self._at(values)(**part)
-        return CostValues(*found)
+                costs[:, own] = self._at(values)(**part)
+        return CostValues(*costs)
 
     def _at(self, values: Mapping[str, int]) -> "CostFunction":
         """Return the function for other values of parameters."""

@@ -1,7 +1,7 @@
 """Functions in expressions of costs beside sums, products and powers, with their values in numpy.
 
-They are left as they are: sympy simplifies what stands around them. Those that depend on a device,
-such as the slowdown of products on it, are a class for each.
+sympy simplifies only the terms around them. A function that depends on a device, such as the
+slowdown of its products, is a class for each device.
 """
 
 import copyreg
@@ -50,11 +50,11 @@ class Valued(sympy.Function):
 
 
 class Larger(Valued):
-    """The largest one of several numbers."""
+    """The largest of several numbers."""
 
     @classmethod
     def eval(cls, *numbers: Expr) -> Expr | None:
-        """Return a number for numbers; numbers that are largest ones themselves are flat."""
+        """Return the maximum of numbers; otherwise flatten nested maxima."""
         flat = dict.fromkeys(
             y for x in numbers for y in (x.args if isinstance(x, Larger) else (x,))
         )
@@ -103,18 +103,17 @@ class Several(Valued):
 
 
 class Slowdown(Valued):
-    """The time of products of matrices divided by that at the full rate, of their number, rows,
-    columns and length."""
+    """The time of products relative to the full rate, by their number, rows, columns and length."""
 
 
 class Bandwidth(Valued):
-    """The bytes/second of a kernel, of its bytes and the bandwidth of the memory."""
+    """The bandwidth of a kernel in bytes/second, by its bytes and the bandwidth of the memory."""
 
 
 @cache
 def slowdown_on(efficiency: Efficiency) -> type[Valued]:
-    """Return the function from the number, the rows, the columns and the length of products to
-    their time on a device divided by that at the full rate."""
+    """Return a device's function from the number, rows, columns and length of products to their
+    time divided by the time at the full rate."""
 
     def values(_: type[Valued], *numbers: Column) -> Array:
         sides = np.rint(np.stack(np.broadcast_arrays(*numbers)))
@@ -132,8 +131,8 @@ def slowdown_on(efficiency: Efficiency) -> type[Valued]:
 
 @cache
 def bandwidth_of(execution: Execution) -> type[Valued]:
-    """Return the function from the bytes of a kernel and the bandwidth of the memory to the
-    bytes/second of the kernel."""
+    """Return the function from a kernel's bytes and the bandwidth of the memory to the bandwidth of
+    the kernel, in bytes/second."""
     streams = np.log(np.array(execution.streams))
 
     def values(_: type[Valued], size: Column, memory: Column) -> Array:
@@ -169,7 +168,8 @@ copyreg.pickle(type(sympy.Function), _pickled)
 
 
 def distinct_rows(table: Array) -> tuple[Array, npt.NDArray[np.intp]]:
-    """Return the distinct rows of a table of some columns, and which of them each row is."""
+    """Return the distinct rows of a table of some columns, and for each row the index of its
+    distinct row."""
     mixed = table[:, : len(_MIXED)] @ _MIXED[: table.shape[1]]
     _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
     if not np.array_equal(table[first][which], table):  # two rows have one number

@@ -1,8 +1,8 @@
 """The time of a collective near some values as a sum over the levels of the machine: messages times
 the latency of a level, and bytes divided by the bandwidth of its ports.
 
-Inside of an algorithm, times are linear in latencies and in seconds per byte. So the parts of
-levels follow from the times on machines that are slower by little.
+The time of an algorithm is linear in latencies and in seconds per byte. So the part of a level
+follows from the time on a machine where it is a little slower.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,8 +37,8 @@ _CLOSE = 1e-9
 
 
 def seconds_near(sent: CollectiveFormula, values: Sequence[float]) -> Expr:
-    """Return the seconds of a collective as a sum of products of its arguments; those of its bytes
-    alone, if the time is not linear in the constants of levels.
+    """Return the seconds of a collective, a ``Sent``, as a sum of products of its arguments. If the
+    time is not linear in the constants of levels, the sum is in its bytes alone.
 
     Args:
         values: the values of its arguments.
@@ -89,8 +89,8 @@ def _piece(pieces: Sequence[Piece], size: float) -> tuple[float, Piece]:
 def _slowed(
     sent: CollectiveFormula, size: float, numbers: Sequence[float]
 ) -> Callable[[Sequence[float]], float | None]:
-    """Return a function from the factors by which levels are slower to the seconds of a collective
-    of some bytes; None where it has another algorithm."""
+    """Return a function from the slowdown of each level to the seconds of a collective of some
+    bytes; None where another algorithm is chosen."""
     collective, model = sent.collective, sent.model
     links = [*own_links(collective)]
     axes = len(numbers) - len(links)
@@ -109,9 +109,9 @@ def _slowed(
 
 
 def _parts(seconds: Callable[[Sequence[float]], float | None], count: int) -> list[float] | None:
-    """Return the seconds of each of some constants of a time; None if it is not linear in them.
+    """Return the seconds due to each of some constants; None if the time is not linear in them.
 
-    One after the other is slower, so that the first of two that are slowest together counts.
+    Constants are slowed down one after another; where two are slowest together, the first counts.
     """
     times = [seconds([1 + STEP] * n + [1.0] * (count - n)) for n in range(count + 1)]
     slowest = seconds([1 + 2 * STEP] * count)
@@ -128,8 +128,8 @@ def _parts(seconds: Callable[[Sequence[float]], float | None], count: int) -> li
 
 
 def _times_ranks(factor: float, collective: Collective, ranks: Expr, count: int) -> Expr:
-    """Return a factor of bytes, written with the number of ranks if it is a multiple of the share
-    of a ring."""
+    """Return a factor of bytes; a multiple of a ring's share is written with the number of
+    ranks."""
     share = COSTS[collective.kind].busbw
     multiple = _short(factor / share(count)) if count > 1 else None
     is_whole = isinstance(multiple, sympy.Integer)
@@ -137,7 +137,7 @@ def _times_ranks(factor: float, collective: Collective, ranks: Expr, count: int)
 
 
 def _short(number: float) -> Expr:
-    """Return a number as a fraction, if it is one of small numbers."""
+    """Return a number as a fraction, if its numerator and denominator are small."""
     fraction = Fraction(number).limit_denominator(8)
     if abs(fraction - number) <= _CLOSE * number:
         return sympy.Rational(fraction.numerator, fraction.denominator)

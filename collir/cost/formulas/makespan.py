@@ -1,9 +1,9 @@
 """The time of tasks that may overlap, as an expression of their times: that of the longest chain.
 
-All tasks before some point may have ended before any behind it starts: such parts follow each
-other, and their times are added up. In each part, the time is the largest of the sums over its
-chains, if they are few. Otherwise it is a ``Makespan``, a function of the times of all tasks of the
-part, in time linear in them.
+Where all tasks before a point end before any task behind it starts, the program is cut into parts,
+and the times of the parts are added up. The time of a part is the largest sum over its chains, if
+these are few. Otherwise it is a ``Makespan``: a function of the times of its tasks that is computed
+in linear time.
 """
 
 from collections import Counter
@@ -24,12 +24,12 @@ Plan = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class Makespan(Valued):
-    """The seconds from the start of the first to the end of the last of some tasks, of the
-    different seconds that they take."""
+    """The seconds from the first start to the last end of some tasks; the arguments are the
+    distinct times of tasks."""
 
     @classmethod
     def chain(cls, *seconds: float) -> Counter[int]:
-        """Return how often each number is in the longest chain."""
+        """Return how often each argument is in the longest chain."""
         raise NotImplementedError
 
 
@@ -37,8 +37,8 @@ def makespan(seconds: Sequence[Expr], behind: Sequence[int]) -> Expr:
     """Return the seconds of tasks.
 
     Args:
-        seconds: those of each task, none of them negative.
-        behind: for each task the set of those that have ended when it starts.
+        seconds: the time of each task, not negative.
+        behind: for each task, the set of tasks that have ended when it starts.
     """
     parts: list[Expr] = []
     before = last_before(behind)
@@ -50,9 +50,10 @@ def makespan(seconds: Sequence[Expr], behind: Sequence[int]) -> Expr:
 
 
 def _parts(behind: Sequence[int]) -> list[int]:
-    """Return the ends of the parts of a list of tasks of which each has ended before the next."""
+    """Return the ends of the parts of a list of tasks; a part begins when all before it have
+    ended."""
     ends: list[int] = []
-    shared = -1  # what has ended when any later task starts
+    shared = -1  # the tasks that have ended when any later task starts
     for number in reversed(range(len(behind))):
         if shared & (2 << number) - 1 == (2 << number) - 1:
             ends.append(number + 1)
@@ -61,7 +62,7 @@ def _parts(behind: Sequence[int]) -> list[int]:
 
 
 def _of_part(seconds: Sequence[Expr], before: Sequence[Sequence[int]]) -> Expr:
-    """Return the seconds of tasks, each behind others."""
+    """Return the seconds of tasks, each with the tasks right before it."""
     chains: list[list[Expr]] = []
     for number, time in enumerate(seconds):
         chains.append(
@@ -81,7 +82,7 @@ def _of_part(seconds: Sequence[Expr], before: Sequence[Sequence[int]]) -> Expr:
 
 @lru_cache(maxsize=256)
 def _makespan_of(plan: Plan) -> type[Makespan]:
-    """Return the function from the different times of tasks to that of all."""
+    """Return the function from the distinct times of tasks to the time of them all."""
     last_use = {n: number for number, (_, before) in enumerate(plan) for n in before}
     freed: list[list[int]] = [[] for _ in plan]
     for number, user in last_use.items():
@@ -104,13 +105,13 @@ def _makespan_of(plan: Plan) -> type[Makespan]:
         ends: list[float] = []
         for time, before in plan:
             ends.append(max((ends[n] for n in before), default=0.0) + seconds[time])
-        found = Counter[int]()
+        counts = Counter[int]()
         number = max(range(len(plan)), key=ends.__getitem__)
         while True:
             time, before = plan[number]
-            found[time] += 1
+            counts[time] += 1
             if not before:
-                return found
+                return counts
             number = max(before, key=ends.__getitem__)
 
     return new_function(Makespan, values=values, chain=chain)

@@ -1,7 +1,7 @@
 """The largest number of bytes that a device holds, as an expression.
 
-It is exact where steps follow each other. Where they overlap, a step holds all that may be there
-while it runs, whatever the times: an upper bound.
+It is exact where steps follow each other. Where steps overlap, it is an upper bound: all buffers
+that may exist while a step runs, whatever the times, count.
 """
 
 from collections import Counter
@@ -18,12 +18,12 @@ from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import LoopStep, Simulation
 
 Life = tuple[int | None, tuple[int, ...] | None]
-"""The step from which on a buffer is there, and those after whose ends it is free."""
+"""The step that allocates a buffer, and the steps after which it is free."""
 
 
 class Spare(Valued):
-    """The number of second buffers of a carry: of the iterations of its loop, and whether an odd
-    number of them needs none; 0 or 1."""
+    """The number of second buffers of a carry, 0 or 1, by the number of iterations. ``odd`` says
+    whether an odd number of iterations needs none."""
 
     is_nonnegative = True
 
@@ -50,7 +50,7 @@ def peak_bytes(simulation: Simulation, inside: bool = False, device_class: int =
     """Return the most bytes that a device of a class holds at any time, or an upper bound.
 
     Args:
-        inside: whether arguments and results do not count, as of an iteration.
+        inside: whether arguments and results are left out, as for an iteration.
     """
     return largest(totals(simulation, inside, device_class))
 
@@ -97,30 +97,30 @@ def _held(
             lives.setdefault((buffer.first, buffer.until), []).append(buffer.size)
     sizes = {life: sympy.Add(*map(expression, alike)) for life, alike in lives.items()}
     own = [n for n, step in enumerate(program) if device_class in step.task.on]
-    found: dict[tuple[Expr, frozenset[tuple[Expr, int]]], None] = {}
+    states: dict[tuple[Expr, frozenset[tuple[Expr, int]]], None] = {}
     for step in [-1, *own, len(program)] if steps is None else steps:
         held = Counter(size for life, size in sizes.items() if _may_be_there(life, step, ended))
-        found[_inside(simulation, step, device_class), frozenset(held.items())] = None
-    return [(sympy.Add(*(n * size for size, n in held)), inner) for inner, held in found]
+        states[_inside(simulation, step, device_class), frozenset(held.items())] = None
+    return [(sympy.Add(*(n * size for size, n in held)), inner) for inner, held in states]
 
 
 def bytes_by_use(simulation: Simulation) -> dict[BufferUse, Expr]:
-    """Return the bytes of arguments and results that are there throughout, by their uses; those of
-    the devices that have most of a use."""
-    found: dict[BufferUse, list[Expr]] = {}
+    """Return the bytes of arguments and results that are held throughout, by use, each on the class
+    of devices that holds most of it."""
+    by_use: dict[BufferUse, list[Expr]] = {}
     for held in simulation.held:
         own: dict[BufferUse, list[Expr]] = {}
         for buffer in held:
             if buffer.first is None:
                 own.setdefault(buffer.use, []).append(expression(buffer.size))
         for use, sizes in own.items():
-            found.setdefault(use, []).append(sympy.Add(*sizes))
-    return {use: largest(sizes) for use, sizes in found.items()}
+            by_use.setdefault(use, []).append(sympy.Add(*sizes))
+    return {use: largest(sizes) for use, sizes in by_use.items()}
 
 
 def _tasks_of(simulation: Simulation, device_class: int) -> list[StepTask]:
-    """Return the tasks of a program; with loops that classes run apart, those of one class alone,
-    whose loops wait for all of its steps."""
+    """Return the tasks of a program. With loops that classes run apart, return the tasks of one
+    class, whose loops wait for all of its steps."""
     tasks = [step.task for step in simulation.program]
     if len(simulation.places) == 1 or not any(step.loop for step in simulation.program):
         return tasks
@@ -156,7 +156,7 @@ def _spares(loop: LoopStep) -> list[Expr]:
 
 
 def _is_in_place(buffer: Buffer, ended: Sequence[int]) -> bool:
-    """Return whether a new value is in the memory of its argument, which nothing reads any more."""
+    """Return whether a new value overwrites its argument, which nothing reads any more."""
     if buffer.over is None or buffer.first in (None, AT_END):
         return False
     return all(ended[buffer.first] >> reader & 1 for reader in buffer.over)
@@ -175,8 +175,7 @@ def _may_be_there(life: Life, step: int, ended: Sequence[int]) -> bool:
 
 
 def largest(numbers: Iterable[Expr]) -> Expr:
-    """Return the largest of some sums, without those that are never larger than another one: all of
-    their terms are smaller."""
+    """Return the largest of some sums, without those that are never larger than another one."""
     kept: dict[Expr, Mapping[Expr, Expr]] = {}
     for number in dict.fromkeys(numbers):
         own = sympy.sympify(number).as_coefficients_dict()
@@ -190,8 +189,6 @@ def largest(numbers: Iterable[Expr]) -> Expr:
 
 
 def _is_never_less(a: Mapping[Expr, Expr], b: Mapping[Expr, Expr]) -> bool:
-    """Return whether all terms of a sum are at least those of another one, by coefficients.
-
-    Some are negative, as of a dimension that loses elements.
-    """
+    """Return whether all terms of a sum are at least those of another one, by their coefficients; a
+    coefficient may be negative, as in a dimension that loses elements."""
     return all(a.get(term, 0) >= b.get(term, 0) for term in (*a, *b))

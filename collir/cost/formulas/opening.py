@@ -1,4 +1,4 @@
-"""Simulations of programs with open sizes: the numbers of their steps carry formulas."""
+"""Simulations of programs with open sizes, in which the numbers of steps are formulas."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -33,12 +33,11 @@ class Opened:
 
     Attributes:
         values: the values of its parameters.
-        quotients: the sizes of its blocks and the operations of its steps that are quotients, and
-            have to be integers.
-        fixed: the values of parameters that keep them: they are 1, sizes in the program are rounded
-            quotients of them, or they say how often a loop runs whose iterations are listed one by
-            one. If formulas would be too long, those of all parameters.
-        rigid: the axes whose sizes keep their values: steps are at places on them.
+        quotients: the sizes of blocks and the operations of steps that have to be integers.
+        fixed: the parameters that stay numbers, with their values: a parameter that is 1, one whose
+            quotient is rounded, or the number of iterations of a loop that is listed one by one.
+            All parameters, if formulas would be too long.
+        rigid: the axes whose sizes stay numbers, as steps are at places on them.
     """
 
     simulation: Simulation
@@ -100,7 +99,7 @@ def _tasks_of(function: FuncOp) -> list[FuncOp]:
 
 
 def _parameters_in(loops: Iterable[RepeatOp]) -> set[str]:
-    """Return the parameters of the numbers of iterations of loops."""
+    """Return the parameters in the numbers of iterations of loops."""
     return {name for loop in loops for name in formula_of(loop.times).parameters}
 
 
@@ -123,7 +122,7 @@ def _values_of(function: FuncOp) -> Iterator[SSAValue[DistTensorType]]:
 
 
 def _quotients(function: FuncOp) -> Iterator[Formula]:
-    """Yield the sizes of blocks and the operations of steps of a function that are quotients."""
+    """Yield the sizes of blocks and the operations of steps that are quotients."""
     mesh = mesh_of(function)
     types = {value.type.data for value in _values_of(function)}
     sizes = [size for x in types for size in x.local_shape(mesh)]

@@ -1,9 +1,10 @@
-"""Which tasks of a schedule may run at the same time, for any times of them.
+"""The tasks of a schedule that may run at the same time, for any times of tasks.
 
-A task starts behind the tasks whose results it needs, behind the earlier ones of its streams, and
-where each of its classes of devices issues it: behind the earlier tasks that are waited for, and
-behind what an earlier task of the class needs of it (``collir.cost.programs.schedule``). All other
-tasks may run beside it. Sets of tasks are integers with a bit for each.
+A task starts after the tasks whose results it needs, after the earlier tasks of its streams, and
+after each of its classes has issued it. A class issues a task when earlier tasks that are waited
+for have ended, and when the operands of its earlier tasks are there
+(``collir.cost.programs.schedule``). All other tasks may run beside it. Sets of tasks are integers
+with a bit for each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from collir.cost.programs.schedule import StepTask, Stream
 
 
 def ended_before(tasks: Sequence[StepTask]) -> list[int]:
-    """Return for each task the set of those that have ended when it starts."""
+    """Return for each task the set of tasks that have ended when it starts."""
     behind: list[int] = []
     issued: dict[int, int] = {}
     streams: dict[Stream, int] = {}
@@ -37,34 +38,34 @@ def ended_before(tasks: Sequence[StepTask]) -> list[int]:
 
 
 def last_before(behind: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return for each task those right before it: all others that have ended when it starts have
-    ended when one of these starts."""
-    found: list[tuple[int, ...]] = []
+    """Return for each task the tasks right before it: whatever has ended when it starts is one of
+    them or has ended when one of them starts."""
+    preceding: list[tuple[int, ...]] = []
     for left in behind:
         last: list[int] = []
         while left:
             number = left.bit_length() - 1
             last.append(number)
             left &= ~(behind[number] | 1 << number)
-        found.append(tuple(reversed(last)))
-    return found
+        preceding.append(tuple(reversed(last)))
+    return preceding
 
 
 def sharing(tasks: Sequence[StepTask], behind: Sequence[int]) -> list[set[tuple[int, ...]]]:
-    """Return for each task the sets of others that may use one of its ports while it runs, one set
-    for each port; none if it shares no port."""
+    """Return for each task, and each of its ports, the set of other tasks that may use the port
+    meanwhile; ports without such tasks are left out."""
     users: dict[Resource, int] = {}
     for number, task in enumerate(tasks):
         for resource in task.busy:
             users[resource] = users.get(resource, 0) | 1 << number
-    found: list[set[tuple[int, ...]]] = []
+    beside: list[set[tuple[int, ...]]] = []
     for number, task in enumerate(tasks):
         sets = set[tuple[int, ...]]()
         for resource in task.busy:
             apart = users[resource] & ~behind[number] & ~(1 << number)
             sets.add(tuple(n for n in numbers_in(apart) if not behind[n] >> number & 1))
-        found.append(sets - {()})
-    return found
+        beside.append(sets - {()})
+    return beside
 
 
 def numbers_in(members: int) -> Iterator[int]:

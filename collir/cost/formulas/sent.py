@@ -1,10 +1,9 @@
 """The times of collectives as expressions: linear in their bytes in pieces, one for each algorithm
 or protocol.
 
-The pieces are found from the times of a model for some bytes, so that they are those of each model.
-Where they are many, the model is asked for each number of bytes.
-They depend on the sizes of all axes, as groups share ports, and on the constants of the levels of
-the machine: they are found for each mesh anew.
+The pieces are found by asking the cost model for the times of some sizes, so that any model will
+do. If there are many pieces, the model is asked for each size instead. Each mesh has its own
+pieces: they depend on the sizes of all axes, as groups share ports, and on the constants of levels.
 """
 
 from collections.abc import Callable
@@ -67,8 +66,8 @@ def sent_seconds(does: StepCost, model: CostModel) -> Expr:
 
 
 def packing_seconds(collective: Collective) -> Expr:
-    """Return the seconds in which devices bring the blocks of a collective together before they are
-    sent, and apart after."""
+    """Return the seconds in which devices pack the blocks of a collective before they are sent, and
+    unpack them after."""
     mesh = collective.mesh
     copy = local_seconds(LocalStep(COPY, 2 * collective.size), mesh.machine)
     ranks = sympy.Mul(*(symbol(f"@{mesh.label(axis)}") for axis in collective.axes))
@@ -77,8 +76,8 @@ def packing_seconds(collective: Collective) -> Expr:
 
 
 def numbers_of(collective: Collective) -> dict[str, float]:
-    """Return the numbers that the time of a collective depends on: the sizes of the sub-axes of its
-    mesh, and the constants of its levels."""
+    """Return the sizes of sub-axes and the constants of levels that the time of a collective
+    depends on."""
     mesh = collective.mesh
     return {mesh.label(sub.name): float(sub.size) for sub in mesh.sub_axes} | own_links(collective)
 
@@ -89,7 +88,8 @@ def own_links(collective: Collective) -> dict[str, float]:
 
 
 class CollectiveFormula(Valued):
-    """The seconds of a collective, of its bytes and the numbers of its mesh."""
+    """The seconds of a collective, by its bytes and the numbers of its mesh (see
+    ``numbers_of``)."""
 
     collective: Collective
     model: CostModel
@@ -139,8 +139,7 @@ def _seconds(pieces: tuple[Piece, ...], size: Column) -> Column:
 
 @lru_cache(maxsize=MACHINES)
 def with_numbers(collective: Collective, numbers: tuple[float, ...]) -> Collective | None:
-    """Return a collective where the numbers of its mesh have other values; None if it is over axes
-    of size 1 alone.
+    """Return a collective on a mesh with other numbers; None if all of its axes then have size 1.
 
     Raises:
         CostError: the machine cannot have these sizes.
@@ -155,8 +154,7 @@ def with_numbers(collective: Collective, numbers: tuple[float, ...]) -> Collecti
 def pieces_on(
     collective: Collective, model: CostModel, numbers: tuple[float, ...]
 ) -> tuple[Piece, ...]:
-    """Return the pieces of a collective where the numbers of its mesh have other values; none if
-    they are many.
+    """Return the pieces of a collective on a mesh with other numbers; none if they are many.
 
     Raises:
         CostError: the machine cannot have these sizes.
@@ -194,7 +192,7 @@ def _linear_pieces(probe: Callable[[int], tuple[str, float]]) -> list[Piece]:
 
 
 def _last(holds: Callable[[int], bool], low: int) -> int:
-    """Return the last size from one on up to which something holds."""
+    """Return the last size from ``low`` on up to which a predicate holds."""
     high = LARGEST
     if holds(high):
         return high

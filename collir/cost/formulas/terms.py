@@ -36,9 +36,10 @@ def value_of(expr: Expr, values: Values) -> float:
 
 
 def in_regime(expr: Expr, values: Values) -> Expr:
-    """Return the sum of products that an expression is near some values: the larger one of numbers
-    is that which is larger there, the time of a collective that of its algorithm there, by the
-    constants of levels, and that of steps that overlap that of the longest chain there."""
+    """Return an expression as the sum of products that it equals near some values. A maximum
+    becomes its largest argument there. The time of a collective becomes that of the algorithm
+    chosen there, in the constants of levels. The time of overlapping steps becomes that of their
+    longest chain there."""
     if not expr.args or not expr.has(Valued):
         return expr
     if isinstance(expr, Larger):
@@ -62,14 +63,14 @@ def terms_of(expr: Expr) -> list[Expr]:
 
 
 def shares(terms: Sequence[Expr], corners: Sequence[Values]) -> list[tuple[Expr, float, float]]:
-    """Return the terms of a sum with their smallest and largest shares at some values, those with
-    the largest shares first."""
-    found: list[list[float]] = []
+    """Return the terms of a sum, each with its smallest and largest share of the sum at some
+    values; the largest shares come first."""
+    rows: list[list[float]] = []
     for values in corners:
         numbers = [value_of(term, values) for term in terms]
         total = sum(numbers) or 1.0
-        found.append([number / total for number in numbers])
-    ranges = [(min(column), max(column)) for column in zip(*found, strict=True)]
+        rows.append([number / total for number in numbers])
+    ranges = [(min(column), max(column)) for column in zip(*rows, strict=True)]
     listed = [(term, *ends) for term, ends in zip(terms, ranges, strict=True)]
     return sorted(listed, key=lambda item: -item[2])
 
@@ -82,18 +83,18 @@ def corners_of(values: Values, ranges: Mapping[str, tuple[float, float]]) -> lis
 
 
 def by_constants(expr: Expr, constants: Iterable[str]) -> dict[str, Expr]:
-    """Return the parts of a sum that have each of some constants, as products where that is short;
-    the rest has no name."""
-    found: dict[str, Expr] = {}
+    """Return the part of a sum with each constant, as a product where that is short; the part
+    without constants has an empty name."""
+    parts: dict[str, Expr] = {}
     symbols = [symbol(name) for name in constants]
     for term in terms_of(expr):
         name = next((x.name for x in symbols if x in term.free_symbols), "")
-        found[name] = found.get(name, sympy.S.Zero) + term
-    return {name: _factored(part) if name else part for name, part in found.items()}
+        parts[name] = parts.get(name, sympy.S.Zero) + term
+    return {name: _factored(part) if name else part for name, part in parts.items()}
 
 
 def _factored(expr: Expr) -> Expr:
-    """Return a sum as a product, unless that has a sum with factors that are no whole numbers."""
+    """Return a sum as a product, unless a factor is then a sum with floating-point numbers."""
     product = sympy.factor(expr)
     sums = (x for x in sympy.Mul.make_args(product) if x.is_Add)
     return expr if any(x.has(sympy.Float) for x in sums) else product

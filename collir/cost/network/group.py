@@ -24,7 +24,7 @@ MAX_OF_PARENTS = 2**20
 
 
 class CostError(ValueError):
-    """An unplaced mesh or an algorithm that does not fit, which has no cost; the text says why."""
+    """An unplaced mesh or an unsuitable algorithm, which has no cost; the text says why."""
 
 
 @dataclass(frozen=True)

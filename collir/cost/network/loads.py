@@ -57,8 +57,8 @@ class ResourceKind(StrEnum):
     LINK = "link"
     """The busiest link between children that have links of their own."""
     PARENT = "parent"
-    """A port of a parent, where parents have different numbers of children; ``where`` says which
-    and in which direction."""
+    """A port of a parent, where parents have different numbers of children; ``where`` names the
+    parent and the direction."""
 
 
 class Resource(NamedTuple):
@@ -173,7 +173,7 @@ def _sum(parts: Sequence[tuple[Array | None, float]]) -> Array | None:
 
 
 def load_latency(group: Group, loads: Sequence[Load]) -> float:
-    """Return the latency of messages with these loads: of those that go furthest."""
+    """Return the latency of the messages of some loads that go furthest."""
     outermost, first = next(((i, x) for i, x in enumerate(loads) if x.port), (0, None))
     if first is None:
         return 0.0

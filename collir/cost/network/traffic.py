@@ -37,7 +37,7 @@ from collir.cost.network.wires import all_pairs_loads
 from collir.machine import LinkKind
 
 Counts = Callable[[Ranks], Ranks]
-"""A function of the numbers of ranks that returns the sizes of what they send."""
+"""A function from the numbers of ranks to the sizes of their messages."""
 
 MAX_LISTED = 2**20
 """Largest number of ranks of a group whose messages are listed for lack of symmetry."""
@@ -422,8 +422,8 @@ def traffic_of(pattern: Pattern, group: Group, counts: Counts | None = None) -> 
     """Return the traffic of a pattern on a group.
 
     Args:
-        counts: a function of ranks that returns the sizes of their messages, of which the largest
-            is 1 message; by default all are alike.
+        counts: a function from ranks to the sizes of their messages, the largest of which is 1; by
+            default all are 1.
 
     Raises:
         CostError: it has to be listed, and has more than ``MAX_LISTED`` ranks.

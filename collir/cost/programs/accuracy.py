@@ -1,4 +1,4 @@
-"""How far predictions on devices that were measured are from the measurements (docs/truth.md)."""
+"""The accuracy of predictions on devices that were measured (docs/truth.md)."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,15 +50,14 @@ def _table() -> Mapping[tuple[float, float], Mapping[str, Accuracy]]:
 
 
 def key_of(machine: Machine) -> tuple[float, float] | None:
-    """Return what tells the device of a machine from others; None for one without these."""
+    """Return the rates that identify the device of a machine; None for a device without them."""
     device = machine.device
     rate = dict(device.compute).get("bf16") if device else None
     return (rate, device.memory_bandwidth or 0.0) if device and rate else None
 
 
 def accuracy_lines(machine: Machine, kinds: Sequence[str]) -> Iterator[str]:
-    """Yield a line on each kind: how far its predictions on such devices are from measurements; no
-    line for devices of which nothing was measured."""
+    """Yield a line for each kind with the error of predictions, if such devices were measured."""
     key = key_of(machine)
     known: Mapping[str, Accuracy] = _table().get(key, {}) if key else {}
     for kind in dict.fromkeys(kinds) if known else ():

@@ -1,7 +1,7 @@
 """The classes of devices that a program tells apart, and the steps that each class runs.
 
-Devices differ in what they do only by their coordinates on sub-axes on which values are at places
-other than root. There is a class for each combination of these coordinates: a pipeline has as many
+Devices run different steps only if their coordinates differ on sub-axes with values at other places
+than root. There is a class for each combination of these coordinates: a pipeline has as many
 classes as stages, however many devices a stage has. A program whose values are everywhere or at
 root has one class: the device at coordinate 0 takes part in all of its steps.
 
@@ -76,7 +76,7 @@ class StepInstance:
         step: the step.
         on: the numbers of the classes.
         after: the numbers of the earlier instances whose results it needs, ascending.
-        place: the coordinates of these classes on sub-axes along which others run it apart.
+        place: the coordinates of these classes on sub-axes along which other classes run it apart.
         at: the place, as a report shows it; empty if there is one class.
         kinds: the kinds of the devices, if the machine has several; else empty.
         sites: the ports and interconnects that it uses; None if there is one class.
@@ -136,9 +136,9 @@ class DeviceClasses:
         places: for each class, the coordinates of its device on these sub-axes.
         children: the children of the level of the kinds; None if kinds are not told apart.
         sets: for each class, the number of its set of these children.
-        roots: the sub-axes on their level of which only coordinate 0 holds some value.
-        place: the coordinates that all devices of the program have, where those at others run
-            another one.
+        roots: the sub-axes on the level of the kinds where some value is at coordinate 0 only.
+        place: the coordinates of the program's devices, where devices at other coordinates run
+            another program.
     """
 
     def __init__(
@@ -236,8 +236,8 @@ class DeviceClasses:
         return " and ".join(dict.fromkeys(map(self.children.text, sets)))
 
     def kinds_of(self, on: Iterable[int]) -> tuple[str, ...]:
-        """Return the kinds of the devices of some classes; none if they are not known, as all
-        devices are alike or the mesh is on no levels."""
+        """Return the kinds of the devices of some classes; empty if devices are alike or
+        unplaced."""
         if not has_kinds(self.mesh):
             return ()
         if self.children is None:
@@ -343,7 +343,7 @@ class DeviceClasses:
         ends: Sequence[Mapping[str, int]],
         after: tuple[int, ...] = (),
     ) -> StepInstance:
-        """Return a step of classes that are coupled along sub-axes, with the ports that it uses."""
+        """Return the instance of a step on coupled classes, with the ports that it uses."""
         if not self._told_apart:
             return StepInstance(step, on, after, self.place, kinds=self.kinds_of(on))
         key = on, tuple(over), tuple(tuple(end.items()) for end in ends)
@@ -354,7 +354,7 @@ class DeviceClasses:
     def _site(
         self, on: tuple[int, ...], over: Sequence[str], ends: Sequence[Mapping[str, int]]
     ) -> _Site:
-        """Return where classes are that are coupled along sub-axes."""
+        """Return the place of classes that are coupled along sub-axes."""
         place = {axis: n for axis, n in self.places[on[0]].items() if axis not in over}
         ports: list[tuple[str, ...]] = []
         inside: list[tuple[str, ...]] = []
@@ -386,10 +386,8 @@ class DeviceClasses:
         return text
 
     def _rails_of(self, level: int) -> list[tuple[str, ...]]:
-        """Return for each class the rails of a port that its devices use, as parts of a text.
-
-        Rails that the same classes use are one; if no classes differ in their rails, the port is.
-        """
+        """Return for each class the rails of a port that its devices use, as parts of a text. Rails
+        with the same classes count as one; without differences, the port does."""
         if level not in self._rails:
             reached = [self.rails_reached(number, level) for number in range(len(self.places))]
             users: dict[tuple[int, ...], list[int]] = {}
@@ -451,7 +449,8 @@ def classes_of(
     Args:
         by_kind: whether devices of different kinds are in different classes.
         arguments: the types of the arguments of the program, which matter to kinds.
-        place: the coordinates that all its devices have, where those at others run another one.
+        place: the coordinates of the program's devices, where devices at other coordinates run
+            another program.
 
     Raises:
         CostError: kinds are to be told apart, and the mesh is not placed on levels.
@@ -462,8 +461,8 @@ def classes_of(
 
 
 def _ends_of(step: DistOp) -> tuple[DistType, DistType]:
-    """Return the types of the first operand and of the result; without operands, the latter
-    twice."""
+    """Return the types of the first operand and of the result; a step without operands has the
+    latter twice."""
     source, *_ = _types_in(step)
     return source, dist_type(step.result)
 

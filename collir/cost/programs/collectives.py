@@ -59,8 +59,8 @@ def _at(collective: Collective, place: Place) -> Collective:
 
 
 def runs_grouped(op: DistOp, mesh: Mesh) -> bool:
-    """Return whether NCCL runs a collective on blocks that differ in size as a group of others with
-    one root each, which is faster than padding, or is where no time is known."""
+    """Return whether NCCL is faster with one rooted collective a block than with padding, for
+    blocks that differ in size; True where no time is known."""
     try:
         return is_grouped(step_cost(collective_of(op, mesh), CostModel("nccl")))
     except CostError:  # the mesh is on no levels
@@ -118,15 +118,15 @@ def _sent_by(arguments: Arguments) -> SentBy | None:
 
 
 def packs(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[bool, bool]:
-    """Return whether a device brings the blocks of a step from one layout to another together
-    before they are sent, and apart after."""
+    """Return whether a device packs the blocks of a step before it sends them, and whether it
+    unpacks them after."""
     before, after = _rows(kind, mesh, x, y)
     return before != 1, after != 1
 
 
 def _ends(kind: StepKind, x: DistType, y: DistType) -> tuple[int, int]:
-    """Return the dimension whose blocks a step cuts out of its operand, and that whose blocks it
-    joins to its result; 0 without such blocks."""
+    """Return the dimension in which a step cuts its operand into blocks, and the dimension in which
+    it joins blocks to its result; 0 without such blocks."""
     if not (kind.shards or kind.gathers or kind.exchanges):
         return 0, 0
     more = [len(b.axes) - len(a.axes) for a, b in zip(x.dims, y.dims, strict=True)]
@@ -135,8 +135,8 @@ def _ends(kind: StepKind, x: DistType, y: DistType) -> tuple[int, int]:
 
 
 def _rows(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[float, float]:
-    """Return in how many rows the blocks lie that a step cuts out of its operand, and those that it
-    joins to its result."""
+    """Return the number of rows over which the blocks cut out of an operand are spread, and that of
+    the blocks joined to the result."""
     cut, joined = _ends(kind, x, y)
     if not (cut or joined):
         return 1, 1

@@ -48,8 +48,8 @@ def _offsets(mesh: Mesh, axes: tuple[str, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def peers(collective: Collective) -> tuple[Peers, Peers]:
-    """Return the members that each member of a group sends to, and those it receives from, of a
-    collective whose messages are listed.
+    """Return the members that each member of a group sends to, and the members it receives from, in
+    a collective with listed messages.
 
     Raises:
         CostError: too many devices to list.

@@ -61,7 +61,7 @@ def _critical_step(simulation: Simulation, number: int) -> CriticalStep:
             and (before.waited or same_stream)
         ):
             return CriticalStep(number, earlier, "stream" if same_stream else "order")
-    # It starts together with an earlier step, so it waits for the step that that one waits for.
+    # It starts together with an earlier step, so both wait for the same step.
     for earlier in range(number - 1, -1, -1):
         if spans[earlier][0] == start > 0:
             return CriticalStep(number, _critical_step(simulation, earlier).waited_for, "order")

@@ -1,4 +1,4 @@
-"""The time of a device: in which it computes, sends without computing, or waits."""
+"""The time of a device, divided into computing, sending without computing, and waiting."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -13,8 +13,8 @@ _ROUNDING = 1e-9
 
 @dataclass
 class Sending:
-    """Collectives of one kind over the same axes: their seconds, and those in which the device does
-    not compute meanwhile."""
+    """The collectives of one kind over the same axes: their seconds, and the seconds of these in
+    which the device does not compute."""
 
     total: float = 0.0
     exposed: float = 0.0
@@ -22,12 +22,12 @@ class Sending:
 
 @dataclass
 class Spent:
-    """How a device spends its time.
+    """The time of a device, divided by use.
 
     Attributes:
         time: seconds from the first step to the last.
         compute: seconds in which it computes.
-        sending: by kind and axes, as ``all_reduce over model``.
+        sending: the collectives, by kind and axes, such as ``all_reduce over model``.
     """
 
     time: float
@@ -46,7 +46,7 @@ class Spent:
         return idle if idle > _ROUNDING * self.time else 0.0
 
     def add(self, other: "Spent", times: float = 1.0) -> None:
-        """Add what is spent in a part, without its time."""
+        """Add the time of a part, without its total."""
         self.compute += times * other.compute
         for name, sending in other.sending.items():
             own = self.sending.setdefault(name, Sending())
@@ -59,7 +59,7 @@ def spent(simulation: Simulation, place: int = 0) -> Spent:
 
     Sends between the stages of a pipeline are part of its waiting.
     """
-    found = Spent(simulation.time)
+    total = Spent(simulation.time)
     inner: dict[int, tuple[Spent, float]] = {}
     busy: list[tuple[float, float]] = []
     sent: list[tuple[float, float, str]] = []
@@ -73,14 +73,14 @@ def spent(simulation: Simulation, place: int = 0) -> Spent:
             inner[id(body)] = known or spent(body.body), count + times
             busy.append((start, end))
         elif step.sent is None:
-            found.compute += end - start
+            total.compute += end - start
             busy.append((start, end))
         elif not step.of_pipeline:
             sent.append((start, end, _name(step, simulation.mesh)))
     for part, times in inner.values():
-        found.add(part, times)
-    _add_exposed(found, sorted(busy), sorted(sent))
-    return found
+        total.add(part, times)
+    _add_exposed(total, sorted(busy), sorted(sent))
+    return total
 
 
 def _name(step: SimulatedStep, mesh: Mesh) -> str:
@@ -92,7 +92,7 @@ def _name(step: SimulatedStep, mesh: Mesh) -> str:
 def _add_exposed(
     found: Spent, busy: Sequence[tuple[float, float]], sent: Iterable[tuple[float, float, str]]
 ) -> None:
-    """Add collectives. Of those that run at the same time, the first one counts."""
+    """Add collectives. If several run at the same time, the first one counts."""
     ends = [end for _, end in busy]
     until = 0.0
     for start, end, name in sent:

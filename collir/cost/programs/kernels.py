@@ -6,12 +6,11 @@ over as many points, it is a part of that kernel: it is launched with it, and it
 written nor read. A kernel is a map, or a reduction of one operand, with the maps that are parts of
 it. It runs where its last operation stands.
 
-It is a conservative rule. A value that has a role, is returned, or is read elsewhere is kept; so is
-one that is repeated along other dimensions, and one whose uses are behind a collective, a loop or a
-barrier. Constants and the like are made again in every kernel that reads them. Nothing is fused
-into products, softmaxes and the like, unless the program says so: the steps of a fused call are a
-kernel, whatever they are. Programs without operations of models run as they are
-written, as the code that targets print does.
+The rule is conservative. A value is written to memory if it has a role, is returned, is read
+elsewhere, is repeated along other dimensions, or is used behind a collective, a loop or a barrier.
+Constants and the like are made again in every kernel that reads them. Nothing is fused into
+products, softmaxes and the like, except in a fused call, whose steps are one kernel. Programs
+without operations of models run as they are written, like the code that targets print.
 """
 
 import math
@@ -37,13 +36,12 @@ class FusedKernels:
     """The kernels of a block that have several operations.
 
     Attributes:
-        last: for every operation that is a part of a kernel of another one, that operation.
-        parts: for these last operations, the operations of their kernel in order, themselves too.
-        written: the results of operations that are parts of a kernel and not its last, which are
-            read elsewhere.
-        made: the operations that need no memory, such as constants and maps of them, whose results
-            are made again in each kernel that reads them.
-        masked: the operations of kernels that masks of positions leave a part of.
+        last: for every operation of a kernel but the last one, the last one.
+        parts: for each last operation, all operations of its kernel in order.
+        written: the results of other operations than the last of a kernel that are read elsewhere.
+        made: the operations that read no memory, such as constants and maps of constants; each
+            kernel that needs their results computes them again.
+        masked: the operations of kernels of whose elements masks leave only a part.
     """
 
     last: Mapping[Operation, DistOp] = field(default_factory=dict[Operation, DistOp])
@@ -60,7 +58,7 @@ class FusedKernels:
         return inside and value not in self.written
 
     def is_step(self, op: object) -> bool:
-        """Return whether an operation runs as a step: it is no part of a kernel of another one."""
+        """Return whether an operation runs as a step: alone, or as the last of its kernel."""
         return op not in self.last and op not in self.made
 
     def is_plain(self, op: DistOp) -> bool:
@@ -68,7 +66,7 @@ class FusedKernels:
         return op not in self.parts and not any(self.is_inside(_viewed(x)) for x in op.operands)
 
     def of(self, op: DistOp) -> tuple[DistOp, ...]:
-        """Return the operations that run with one that is the last of them."""
+        """Return the operations of the kernel that ends with an operation."""
         return self.parts.get(op, (op,))
 
     def operands(self, op: DistOp) -> Iterator[SSAValue]:
@@ -79,13 +77,13 @@ class FusedKernels:
 
     def overwrites(self, op: Operation, argument: SSAValue) -> bool:
         """Return whether the kernel of an operation may write its result over an argument of the
-        same type that it reads: it reads no element after it has written it."""
+        same type: it must not read an element after it has written it."""
         parts = self.of(op) if isinstance(op, DistOp) else ()
         return bool(parts) and all(_is_map(part) and _in_order(part) for part in parts)
 
 
 def runs_compiled(block: Block) -> bool:
-    """Return whether a compiler runs a program, as it or its loops have operations of models."""
+    """Return whether a compiler runs a program: it has operations of models, perhaps in loops."""
     return any(isinstance(op, DistOp) and op.kind.structure for op in block.walk())
 
 
@@ -93,7 +91,7 @@ def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> F
     """Return the kernels of several operations in a program that a compiler runs.
 
     Args:
-        apart: whether only fused calls are such kernels, and each other operation is its own.
+        apart: whether each operation outside of fused calls is a kernel of its own.
         mesh: the mesh of the block; None: that of its function.
     """
     if mesh is None and block.first_op is not None:
@@ -140,8 +138,7 @@ def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> F
 
 
 def _named_kernels(ops: Iterable[Operation]) -> list[list[DistOp]]:
-    """Return the steps, without views, of kernels that a program names and that follow each
-    other."""
+    """Return the steps, without views, of each kernel that a program names."""
     kernels: list[list[DistOp]] = []
     name: str | None = None
     for op in ops:
@@ -159,7 +156,7 @@ def _named_kernels(ops: Iterable[Operation]) -> list[list[DistOp]]:
 
 
 def _made_again(maps: Iterable[Operation], reading: Container[Operation]) -> frozenset[Operation]:
-    """Return the maps that read no memory, and are parts of all kernels that use them.
+    """Return the maps that read no memory and belong to every kernel that uses them.
 
     Args:
         maps: the maps of a program, in order.
@@ -175,20 +172,20 @@ def _made_again(maps: Iterable[Operation], reading: Container[Operation]) -> fro
 
 
 def _only_kernel(op: DistOp, last: Mapping[Operation, DistOp]) -> DistOp | None:
-    """Return the last operation of the one kernel that uses a result; None if there is no such."""
+    """Return the last operation of the one kernel that uses a result; None if several do."""
     kernel: DistOp | None = None
     for user in _users(op.result):
         if not isinstance(user, DistOp):
             return None
-        found = last.get(user, user)
-        if kernel not in (None, found):
+        ending = last.get(user, user)
+        if kernel not in (None, ending):
             return None
-        kernel = found
+        kernel = ending
     return kernel
 
 
 def _users(value: SSAValue) -> Iterator[Operation]:
-    """Yield the operations that use a value, those of views of it in place of the views."""
+    """Yield the operations that use a value, directly or through views."""
     for use in value.uses:
         if isinstance(use.operation, DistOp) and _is_shape(use.operation):
             yield from _users(use.operation.result)
@@ -202,7 +199,7 @@ def _behind_views(value: SSAValue) -> Operation | Block:
 
 
 def _viewed(value: SSAValue) -> SSAValue:
-    """Return the value that a view is of, or a value that is no view itself."""
+    """Return the value behind a view, or the value itself if it is no view."""
     while isinstance(owner := value.owner, DistOp) and _is_shape(owner):
         value = owner.input
     return value

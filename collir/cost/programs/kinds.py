@@ -1,9 +1,9 @@
 """The children of the level on which kinds of devices differ, told apart where a program does.
 
-Devices below one child are alike. Two children are alike if their devices are of the same kind, at
-the same places of the program's values, and run each step together with children that are alike
-again. Such sets of children are found by refinement: they start as those of one kind at one place,
-and are split until the children of a set run each step with children of the same sets.
+Devices below one child are alike. Two children are alike if their devices have the same kind, hold
+the same values, and run each step together with children that are again alike. Refinement finds
+these sets: at first all children of one kind and place are a set, and sets are split until all
+children of a set run each step with the same sets.
 """
 
 import math
@@ -40,9 +40,9 @@ class Children:
         """Tell children apart.
 
         Args:
-            separate: the sub-axes of which every coordinate is a place of its own.
-            at_zero: the sub-axes of which coordinate 0 is a place.
-            couplings: those of all steps of the program.
+            separate: the sub-axes on which every coordinate is a place of its own.
+            at_zero: the sub-axes on which only coordinate 0 is a place of its own.
+            couplings: the couplings of all steps of the program.
 
         Raises:
             CostError: the mesh is not placed on levels.
@@ -130,8 +130,8 @@ class Children:
         return tuple(dict.fromkeys(self._names[child] for child in self.members[number]))
 
     def text(self, number: int) -> str:
-        """Return the name of a set for reports beside its place: its kind, and its first child if
-        the kind has other sets at that place."""
+        """Return the name of a set for reports: its kind, and its first child if other sets of the
+        kind are at the same place."""
         name, same = "/".join(self.kinds(number)), (self.kinds(number), self._places[number])
         others = [(self.kinds(n), self._places[n]) for n in range(len(self.members)) if n != number]
         if same not in others:
@@ -160,7 +160,7 @@ class Children:
 
 
 def check_kinds_known(mesh: Mesh) -> None:
-    """Check that it is known which devices are of which kind.
+    """Check that the kind of each device is known.
 
     Raises:
         CostError: devices differ, and the mesh is not placed on levels.

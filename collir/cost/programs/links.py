@@ -1,4 +1,4 @@
-"""How long each link between the children of a level is busy, where children have links."""
+"""The time for which each link between the children of a level is busy, if children have links."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,7 @@ LinkSeconds = dict[tuple[int, int], float]
 
 
 def link_seconds(simulation: Simulation, number: int) -> LinkSeconds:
-    """Return how long the links of a level are busy, each in its busier direction: at most as long
-    as the level's busiest link in each round.
+    """Return the seconds for which the links of a level are busy, each in its busier direction.
 
     Links that nothing uses are left out. There are none where children share a switch or a bus, or
     where the cost model counts no messages (``nccl`` and ``p2`` count bytes of ports alone).
@@ -24,9 +23,9 @@ def link_seconds(simulation: Simulation, number: int) -> LinkSeconds:
         number: the level, 0 for the outermost.
     """
     level = simulation.mesh.machine.levels[number]
-    found: LinkSeconds = {}
+    seconds: LinkSeconds = {}
     if not level.wires or level.parents:
-        return found
+        return seconds
     total: Array | None = None
     for step, times in simulation.all_collectives():
         for part in step_estimate(step.collective, simulation.model)[1].rounds:
@@ -36,11 +35,11 @@ def link_seconds(simulation: Simulation, number: int) -> LinkSeconds:
             sent = times * part.times * part.size * _each(level, links)
             total = sent if total is None else total + sent
     if total is None:
-        return found
+        return seconds
     for a, b, size in _pairs(level, total):
         pair = min(a, b), max(a, b)
-        found[pair] = max(found.get(pair, 0.0), size * level.wires / level.port)
-    return found
+        seconds[pair] = max(seconds.get(pair, 0.0), size * level.wires / level.port)
+    return seconds
 
 
 def _each(level: Level, loads: Array) -> Array:

@@ -1,9 +1,9 @@
-"""Local steps of programs: steps that send nothing, and the times that they take on a device.
+"""Local steps of programs, which send nothing, and their times on a device.
 
-They take the time to read and write their bytes, if the machine says how fast the memory of a
-device is, else no time. So do collectives that send nothing, which copy, and the copies at the end
-of results that lie in other buffers. ``compute`` takes the time of its operations at the rate of
-the device: of their share, on a kind of devices with smaller blocks.
+A local step takes the time to read and write its bytes; if the machine does not say how fast the
+memory of a device is, it takes none. So does a collective that only copies, and a copy at the end,
+of a result that lies in another buffer. ``compute`` takes the time of its operations at the rate of
+the device; a kind of devices with smaller blocks does a share of them.
 """
 
 from collections.abc import Callable
@@ -33,19 +33,18 @@ class LocalStep:
         kind: the name of its operation, or ``COPY``; of a kernel of several, their names.
         size: the bytes it reads and writes.
         work: its floating-point operations, for each dtype.
-        maps: whether the operations take no time on a device without a rate for the dtype, as those
-            of elementwise operations, which wait for memory.
+        maps: whether the operations take no time on a device without a rate for the dtype: those of
+            elementwise operations, which memory limits.
         launched: whether it is a kernel: it is launched, and reaches a part of the rates.
         product: the matrices that it multiplies, if it does.
         elements: its operations, each with a dtype and the number of elements that it maps or
-            reduces; of a product, the transposes of operands and of the result that a runtime may
-            make, whose dimensions are in another order.
-        reach: the bytes among which its own are, if these are more: a slice is in no cache that the
-            whole is too large for.
-        inner: of its operations, those of products that run with others in its kernel: of each the
-            dtype, the operations and the matrices.
-        counted: of a kernel of the forward program, all operations of its products: also those that
-            it skips, as their results are masked.
+            reduces. A product has the transposes that a runtime may make of operands and results
+            whose dimensions are in another order.
+        reach: the bytes of the whole buffer, if the step uses a slice of it: a cache that is too
+            small for the whole holds no slice.
+        inner: the products inside its kernel, each as its dtype, operations and matrices.
+        counted: for a kernel of the forward program, all operations of its products, with those
+            that it skips as their results are masked.
         arrays: for the call of a function, the arrays that it takes and returns.
         inside: the names of the results that it makes and uses without writing them.
     """
@@ -77,16 +76,15 @@ class LocalStep:
 
 
 def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
-    """Return the phases of a local step; none if it takes no time on the device, as on one whose
-    memory has no bandwidth."""
+    """Return the phases of a local step; none if it takes no time on the device."""
     work = local_times(local, device).seconds
     return (Phase(work=work),) if work else ()
 
 
 @dataclass(frozen=True)
 class LocalTimes:
-    """The seconds of a local step: those of its operations and of its bytes, which overlap, and of
-    its launch and of copies of operands before."""
+    """The seconds of a local step: its operations and its bytes, which overlap, then its launch,
+    and copies of operands before."""
 
     operations: float = 0.0
     memory: float = 0.0
@@ -105,8 +103,8 @@ class LocalTimes:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The operations of the time of a step beside sums, products and quotients, so that its numbers
-    may be formulas.
+    """The functions that the time of a step needs beside sums, products and quotients, so that its
+    numbers may be formulas.
 
     Attributes:
         bandwidth: a function from the software of a device, the bytes of a kernel and the bandwidth
@@ -168,7 +166,7 @@ def local_times(local: LocalStep, device: Device | None, by: Arithmetic = NUMBER
 
 
 def copied_bytes(does: StepCost) -> float:
-    """Return the bytes read and written by a collective that sends nothing; 0 if it sends."""
+    """Return the bytes that a collective which sends nothing reads and writes; 0 if it sends."""
     return 0.0 if any(does.port_bytes) else 2 * does.collective.size
 
 

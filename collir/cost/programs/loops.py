@@ -35,14 +35,14 @@ Node = StepTask | Repeated
 
 @dataclass(frozen=True)
 class PlacedTask:
-    """A task in the list that is simulated.
+    """A task in the simulated list.
 
     Attributes:
         task: the task, with the numbers of its predecessors in the list.
-        path: its place in the program: in that of the function, in the body of a loop there, and
-            so on; that of a loop for the tasks of no time with which the loop and iterations end.
-        iterations: the numbers of the iterations in the list of the loops around it, from 0,
-            outermost first.
+        path: its place in the program: a number in the function, a number in the body of this loop,
+            and so on. Tasks of no time, at the ends of loops and iterations, have the place of
+            their loop.
+        iterations: the numbers, in the list, of the iterations around it, from 0, outermost first.
         skipped: the iterations of the outermost loop that are left out before it.
     """
 

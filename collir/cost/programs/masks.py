@@ -1,10 +1,10 @@
-"""The part of the work of a kernel that masks of positions leave to it.
+"""The part of the work of a kernel that is left by masks of positions.
 
 Attention that is causal, or sees a window of positions, masks its scores by the difference of two
-positions. Kernels compute tiles of scores and skip those in which everything is masked (Dao 2023,
-FlashAttention-2, section 3.1). So do kernels here, of which a program says that they are one: of
-each step it is known where its result is low (as a mask makes it before a softmax), where it is 0,
-and where it is needed at all.
+positions. Kernels compute tiles of scores and skip tiles that are masked as a whole (Dao 2023,
+FlashAttention-2, section 3.1). Here the kernels that a program names do so too. The module finds
+where the result of each step is very low (as a mask makes it before a softmax), where it is 0, and
+where it is needed.
 """
 
 import math
@@ -31,12 +31,11 @@ _LOW = -1e4
 
 @dataclass(frozen=True)
 class Band:
-    """The elements of a value where the position in a dimension, less that in another one, is
-    within limits.
+    """The elements of a value at which the difference of two positions is within limits.
 
     Attributes:
         dims: the two dimensions, counted from the last one, which is -1.
-        low, high: the least and the largest difference: second less first.
+        low, high: the least and the largest difference: the second position less the first.
     """
 
     dims: tuple[int, int]
@@ -44,22 +43,20 @@ class Band:
     high: float = math.inf
 
     def within(self, other: "Band") -> "Band":
-        """Return the elements that are in both bands; those of this one, if their dimensions are
-        others."""
+        """Return the elements that are in both bands; this band, if their dimensions differ."""
         if other.dims != self.dims:
             return self
         return Band(self.dims, max(self.low, other.low), min(self.high, other.high))
 
     def around(self, other: "Band") -> "Band | None":
-        """Return the elements that are in one of the bands or between them; None if their
-        dimensions are others."""
+        """Return the elements in a band or between the two; None if their dimensions differ."""
         if other.dims != self.dims:
             return None
         return Band(self.dims, min(self.low, other.low), max(self.high, other.high))
 
 
 class Masked(NamedTuple):
-    """The elements that a step computes: those of the operand of a number, or of its result."""
+    """The elements that a step computes: a band of the operand with a number, or of the result."""
 
     number: int
     band: Band
@@ -86,7 +83,7 @@ Known = dict[SSAValue, tuple[Outside, Band]]
 
 @dataclass(frozen=True)
 class _Positions:
-    """A sum of positions along dimensions, counted from the last, times factors, and a number."""
+    """A sum of positions, each times a factor, plus a number; the last dimension is -1."""
 
     factors: Mapping[int, float]
     number: float = 0.0
@@ -99,7 +96,7 @@ class _Positions:
 
 
 def _positions(value: SSAValue) -> _Positions | None:
-    """Return a value as a sum of positions; None if it is none."""
+    """Return a value as a sum of positions; None if it is no such sum."""
     op = value.owner
     if not isinstance(op, DistOp):
         return None
@@ -134,7 +131,7 @@ def _reshaped(op: DistOp) -> _Positions | None:
 
 
 def _band(condition: SSAValue) -> Band | None:
-    """Return the elements at which a comparison of positions holds; None if it is another one."""
+    """Return the elements at which a comparison of positions holds; None for other comparisons."""
     op = condition.owner
     if not isinstance(op, DistOp) or op.mnemonic not in _COMPARISONS:
         return None
@@ -167,7 +164,7 @@ _COMPARISONS = {
 
 
 def known_in(kernel: Sequence[DistOp]) -> Known:
-    """Return what is known of values that the steps of a kernel make, outside of bands."""
+    """Return the known values outside of bands, of the steps of a kernel."""
     known: Known = {}
     for op in kernel:
         if (found := _forward(op, known)) is not None:
@@ -181,7 +178,7 @@ def known_in(kernel: Sequence[DistOp]) -> Known:
 
 
 def masked_in(kernel: Sequence[DistOp]) -> dict[DistOp, Masked]:
-    """Return the steps of a kernel that compute a part of a value, and which."""
+    """Return the steps of a kernel that compute only a part of a value, with this part."""
     known = known_in(kernel)
     steps: dict[DistOp, Masked] = {}
     for op in kernel:
@@ -195,7 +192,7 @@ def masked_in(kernel: Sequence[DistOp]) -> dict[DistOp, Masked]:
 
 
 def _forward(op: DistOp, known: Known) -> tuple[Outside, Band] | None:
-    """Return what the operands of a step say of its result."""
+    """Return what is known of the result of a step from its operands."""
     of = [known.get(value) for value in op.operands]
     first = of[0] if of else None
     low = first if first and first[0] is Outside.LOW else None
@@ -244,8 +241,7 @@ def _number(value: SSAValue) -> float | None:
 
 
 def _needed(op: DistOp, known: Known, kernel: set[DistOp]) -> Band | None:
-    """Return the elements of the result of a step that the steps of a kernel need; None if they are
-    all, or are not known."""
+    """Return the elements of a result that steps of its kernel need; None: perhaps all."""
     band: Band | None = None
     for use in op.result.uses:
         user = use.operation
@@ -302,8 +298,8 @@ ALL = Seen(1, 1)
 
 
 def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> Seen:
-    """Return the part of the tiles of a device's block that have an element which a step computes:
-    that of the device with the most of them."""
+    """Return the part of the tiles of a block that have elements to compute, on the device with
+    most of them."""
     if mask is None:
         return ALL
     x, band = dist_type((*op.operands, op.result)[mask.number]), mask.band
@@ -329,8 +325,9 @@ def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> Seen:
 
 
 def _of_square(side: OpenSize, share: Callable[[int], Fraction]) -> Seen:
-    """Return the part of the tiles of a square whose side is open: a polynomial of its tiles, of
-    the second degree, over their number, from the shares of three sizes from its default on."""
+    """Return the part of the tiles of a square whose side is open. The number of such tiles is a
+    polynomial of degree two in the tiles of a side; the shares of three sizes from the default on
+    determine it."""
     first = int(side) // TILE
     tiles = [first, first + 1, first + 2]
     counts = [share(n) * n * n for n in tiles]
@@ -344,8 +341,8 @@ def _of_square(side: OpenSize, share: Callable[[int], Fraction]) -> Seen:
 
 
 def _tiles(rows: int, columns: int, low: float, high: float) -> Fraction:
-    """Return the part of the tiles of a matrix that have an element whose column less its row is
-    within limits."""
+    """Return the part of a matrix's tiles with an element whose column less row is within
+    limits."""
     if low > high:
         return Fraction(0)
     beyond = rows + columns

@@ -1,5 +1,4 @@
-"""The memory that a device needs for a function, what it is for, and the steps between which it is
-needed."""
+"""The memory that a device needs for a function, by use and by step."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,11 +56,11 @@ class Buffer:
 
     Attributes:
         size: bytes.
-        first: the step from whose start it is needed, or ``AT_END``; None if from the beginning.
-        until: the steps after whose ends it is free; None if it is never free.
+        first: the step at whose start it is allocated, or ``AT_END``; None at the beginning.
+        until: the steps after which it is free; None if it is never freed.
         use: what it is for.
-        over: the steps that read the argument whose new value is written to it. If they have ended
-            before ``first``, it is the memory of the argument. None if it is no new value.
+        over: for the new value of an argument, the steps that read the argument; else None. If
+            these have ended before ``first``, the new value overwrites the argument.
         of_loop: whether it stands for the values inside of a loop or of a task.
     """
 
@@ -74,7 +73,7 @@ class Buffer:
 
     @property
     def is_inside(self) -> bool:
-        """True if it is neither there from the beginning nor left at the end."""
+        """True if it is allocated after the beginning and freed before the end."""
         return self.first not in (None, AT_END) and self.until is not None
 
 
@@ -96,14 +95,13 @@ def buffers_of(
     at the end. Values inside of kernels have no memory.
 
     Args:
-        uses: what buffers of values with a role are for, as of ``uses_of``.
-        replaced: arguments with new values, as of ``replaced_arguments``.
-        number_of: the number of every step of the function that the class runs, of all operations
-            of a kernel that of the kernel.
+        uses: the uses of buffers of values with a role, from ``uses_of``.
+        replaced: arguments with new values, from ``replaced_arguments``.
+        number_of: the number of every step that the class runs; a kernel has one number.
         is_held: a function that returns whether the class holds a value.
         bytes_of: a function that returns the bytes of a value on a device of the class.
-        last_of: the last step of an operation that is several steps, which reads all operands but
-            those that the first one carries on.
+        last_of: the last step of an operation of several steps. It reads all operands that the
+            first step does not carry on.
     """
     for argument in filter(is_held, function.args):
         yield Buffer(bytes_of(argument), None, None, uses.get(argument, BufferUse.INPUTS))
@@ -136,10 +134,8 @@ def buffers_of(
 
 
 def uses_of(function: FuncOp, where: BufferPlan) -> dict[SSAValue, BufferUse]:
-    """Return the uses of the buffers in which there are values with a role.
-
-    If values in one buffer have several roles, it is that of the first of them in ``Role``.
-    """
+    """Return the uses of the buffers that hold values with a role. The first role in the order of
+    ``Role`` counts."""
     roles: dict[SSAValue, Role] = {}
     order = list(Role)
 
@@ -161,10 +157,10 @@ def uses_of(function: FuncOp, where: BufferPlan) -> dict[SSAValue, BufferUse]:
 
 
 def replaced_arguments(function: FuncOp, where: BufferPlan) -> dict[SSAValue, SSAValue]:
-    """Return the argument whose new value is in the memory of a result, by that memory.
+    """Return each memory of a result that is the new value of an argument, with that argument.
 
-    A result that the signature calls a parameter or a state is the new value of the first argument
-    of that role and type that no result before it is of.
+    A result with the role of a parameter or a state is the new value of the first argument of this
+    role and type that has no new value yet.
     """
     left = list(zip(function.args, argument_roles(function), strict=True))
     replaced: dict[SSAValue, SSAValue] = {}
@@ -173,12 +169,12 @@ def replaced_arguments(function: FuncOp, where: BufferPlan) -> dict[SSAValue, SS
     ):
         if role not in (Role.PARAMETER, Role.STATE):
             continue
-        found = next((it for it in left if it[1] is role and same_type(it[0], value)), None)
-        if found is None:
+        old = next((it for it in left if it[1] is role and same_type(it[0], value)), None)
+        if old is None:
             continue
-        left.remove(found)
+        left.remove(old)
         if where.result_of.get(where.owner[value]) == number:
-            replaced[where.owner[value]] = found[0]
+            replaced[where.owner[value]] = old[0]
     return replaced
 
 
@@ -245,16 +241,16 @@ def _is_free(buffer: Buffer, spans: Sequence[TimeSpan]) -> bool:
 
 
 def most_held(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> float:
-    """Return the most bytes that a device holds at any time, those of the peak."""
+    """Return the most bytes that a device holds at any time."""
     sizes = (size for _, size, _ in _changes(buffers, spans))
     return max(accumulate(sizes, initial=0.0))
 
 
 def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tuple[float, float]]:
-    """Return the bytes that a device holds from each time on, as (time, bytes) in order.
+    """Return the bytes that a device holds over time, as pairs (time, bytes) in order.
 
-    Buffers that are allocated and freed at one time are so in the order of their steps. If a device
-    holds more in between than before and after, there are two entries for that time.
+    Buffers that are allocated and freed at the same time change in the order of their steps. If a
+    device holds more in between, there are two entries for that time.
     """
     use: list[tuple[float, float]] = []
     held = 0.0
@@ -271,7 +267,7 @@ def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tup
 def uses_over_time(
     buffers: Iterable[Buffer], spans: Sequence[TimeSpan]
 ) -> list[tuple[float, dict[BufferUse, float]]]:
-    """Return what a device holds from each time on for each use; see ``memory_use``."""
+    """Return the bytes held over time for each use; see ``memory_use``."""
     series: list[tuple[float, dict[BufferUse, float]]] = []
     uses: dict[BufferUse, float] = {}
     for time, group in groupby(_changes(buffers, spans), key=lambda change: change[0][0]):

@@ -37,8 +37,8 @@ def local_step(
     Args:
         where: the buffers of its function; None: it stands alone, where only a view is in place.
         kinds: the kinds of the devices that run it, if the machine has several.
-        bytes_of: a function that returns the bytes of a value on these devices; by default those
-            of the largest block.
+        bytes_of: a function that returns the bytes of a value on these devices; by default, of its
+            largest block.
 
     Raises:
         DiagnosticError: it computes, and the device has no rate.
@@ -107,7 +107,7 @@ def _fused(
     largest: Callable[[SSAValue], int],
     kinds: Sequence[str],
 ) -> LocalStep:
-    """Return the kernel of an operation: it reads each value once and writes what others read."""
+    """Return the kernel of an operation, which reads each value once and writes shared results."""
     read: dict[tuple[SSAValue, int], int] = {}
     for value in kernels.operands(op):
         place = where.owner[value], where.offset[value]
@@ -151,7 +151,7 @@ def _fused(
 
 def _elements(op: DistOp, share: float | Seen, mesh: Mesh) -> tuple[tuple[str, str, float], ...]:
     """Return an operation with its dtype and the elements that it maps or reduces; a product of
-    vectors is a sum."""
+    vectors counts as a sum."""
     value = next(iter(op.operands), op.result)
     count = max(math.prod(dist_type(x).local_shape(mesh)) for x in (value, op.result))
     name = "sum" if op.structure and op.structure.contracts else op.mnemonic
@@ -159,7 +159,7 @@ def _elements(op: DistOp, share: float | Seen, mesh: Mesh) -> tuple[tuple[str, s
 
 
 def _part(number: float, share: float | Seen) -> float:
-    """Return a share of a number; all of it as it is, such as an open size."""
+    """Return a share of a number; an open size, of which the share is all, is returned as it is."""
     if share in (1, ALL):
         return number
     if not isinstance(share, Seen):

@@ -1,9 +1,9 @@
-"""The time of a pipeline and what it keeps, without contention.
+"""The time of a pipeline and the activations that it keeps, without contention.
 
 Each place runs its tasks in order, one at a time; results arrive a fixed time after their task has
-ended, whatever else is sent. A place keeps activations of a microbatch of a chunk from the start of
-F until B, and what W needs until W. So how much a place keeps depends on its order alone; when
-depends on the times.
+ended, whatever else is sent. A place keeps the activations of a microbatch of a chunk from the
+start of F until B, and the operands of W until W. So the order of a place alone says how much it
+keeps; times say when.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -71,18 +71,19 @@ class PipelineRun:
     def held(
         self, place: int, kept: Mapping[int, KeptActivations] | None = None
     ) -> tuple[NDArray[np.float64], Amounts]:
-        """Return when the activations at a place change, and what is kept from then on.
+        """Return the times at which activations of a place change, and the amounts from then on.
 
         Args:
-            kept: what each chunk keeps; by default 1 until B and W, so microbatches are counted.
+            kept: the activations of each chunk; by default 1 until B and W, so that microbatches
+                are counted.
 
-        Returns: seconds, and what is kept from then on, for the start and the end of each task.
+        Returns: the seconds and the amounts at the start and at the end of each task.
         """
         times = np.column_stack((self.starts[place], self.ends[place])).ravel()
         return times, held_activations(self.schedule.orders, place, kept)
 
     def peak(self, place: int, kept: Mapping[int, KeptActivations] | None = None) -> float:
-        """Return the most that a place keeps at a time; see ``held``."""
+        """Return the most that a place keeps at any time; see ``held``."""
         return float(held_activations(self.schedule.orders, place, kept).max(initial=0.0))
 
 
@@ -96,8 +97,8 @@ def run_pipeline(
 
     Args:
         durations: seconds of each part.
-        sends: seconds from the end of a part to the arrival of its result at one that needs it;
-            0 where nothing is said.
+        sends: seconds from the end of a part to the arrival of its result at a part that needs it;
+            0 by default.
 
     Raises:
         ValueError: the schedule deadlocks.
@@ -109,7 +110,7 @@ def run_pipeline(
 def held_activations(
     orders: Orders, place: int, kept: Mapping[int, KeptActivations] | None = None
 ) -> Amounts:
-    """Return what a place keeps from the start and from the end of each of its tasks on."""
+    """Return the amounts that a place keeps from the start and the end of each task on."""
     order = orders[place]
     changes = kept_changes({task[:2] for task in order}, kept or {})
     return np.cumsum([change for task in order for change in changes[task[:2]]], dtype=np.float64)
@@ -118,7 +119,7 @@ def held_activations(
 def kept_changes(
     parts: Collection[Part], kept: Mapping[int, KeptActivations]
 ) -> dict[Part, tuple[float, float]]:
-    """Return by how much each part changes what its place keeps, at its start and at its end."""
+    """Return the changes of what a place keeps, at the start and at the end of each part."""
     changes = dict.fromkeys(parts, (0.0, 0.0))
     for chunk in {chunk for _, chunk in parts}:
         until_backward, until_weights = kept.get(chunk, KeptActivations())

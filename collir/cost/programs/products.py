@@ -1,10 +1,10 @@
 """The time of a product of matrices on a device that computes it in tiles.
 
 The result is cut into tiles, and the sum of each may be cut into parts. The processors of the
-device take tiles in waves: the last wave, and the tiles at the edges, may be filled badly. A tile
-that is smaller than the smallest one at the full rate is as slow as the operands that it reads, of
-which it uses each element less often. Each tile also fills and drains its pipeline, which takes as
-long as some steps of the sum. Libraries choose the cut that is fastest; so does this.
+device take tiles in waves; the last wave and the tiles at the edges may be partly empty. A tile
+that is too small for the full rate uses each element of its operands less often, so reading them
+limits it. Each tile also fills and drains its pipeline, which takes as long as some steps of the
+sum. The cut is the fastest one, as libraries choose it.
 """
 
 import math
@@ -54,11 +54,11 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> MatrixProducts |
     """Return the products that a device computes for an operation with two operands.
 
     The indices of both operands and the result count products, the others of the result are rows or
-    columns, and the rest is summed over. Convolutions are such products of their windows: positions
-    that the result alone has are rows, and so are those of the first operand if the result has
-    positions of which each window has one. Groups have a product each,
-    of their rows. It is None for other operations, and for products of one row by one column, which
-    compilers make a map and a sum that wait for memory.
+    columns, and the rest is summed over. A convolution is the product of its windows and its
+    kernel: positions in the result alone are rows. If the result selects positions, those of the
+    first operand are rows too. Each group of a grouped product is a product of its own. The result
+    is None for other operations, and for one row times one column: compilers make a map and a sum
+    of these, which memory limits.
     """
     if len(structure.operands) - len(structure.grouped) != 2 or not structure.contracts:
         return None
@@ -75,7 +75,7 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> MatrixProducts |
         rows |= left - right
     parts = (count, rows, columns, points - count - rows - columns)
     numbers = [math.prod(sizes[index] for index in part) for part in parts]
-    for group in structure.grouped:  # which cut the rows that have one, or the sum over them
+    for group in structure.grouped:  # groups cut the rows, or the sum
         cut = parts.index(points.intersection(indices_of[2]))
         chosen = math.ceil(numbers[cut] * sizes[group] / without_formula(structure.sizes[group]))
         numbers[0] = max(1, min(sizes[group], chosen))
@@ -85,10 +85,9 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> MatrixProducts |
 
 
 def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
-    """Yield the elements of the operands and of the result of a product that are in no matrices:
-    the indices of both operands and the result come first in a stack of matrices, and those of
-    rows, of columns and of the sum are next to each other. Those of the rows of the left matrix
-    come before those of the sum."""
+    """Yield the elements of each operand or result that has to be transposed for a product. In the
+    order of a product, dimensions of all three values come first; those of the rows, of the columns
+    and of the sum are together; in the left operand, rows come before the sum."""
     if structure.grouped:
         return
     free = [index for index in structure.result if not all(index in x for x in structure.operands)]
@@ -168,8 +167,8 @@ def tiled_slowdowns(
 
 
 def _tile_time(sides: Sequence[int], full: Sequence[int]) -> float:
-    """Return the time of a tile divided by that of one at the full rate: by its operations, or by
-    the elements that it reads for each step of the sum."""
+    """Return the time of a tile divided by that of a tile at the full rate. Its operations limit
+    it, or the elements read for each step of the sum."""
     return max(math.prod(sides) / math.prod(full), sum(sides) / sum(full))
 
 

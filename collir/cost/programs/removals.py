@@ -1,4 +1,4 @@
-"""What a function would take without one of its collectives."""
+"""The time of a function without some of its collectives."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class RemovableCollective:
 
     @property
     def alone(self) -> float:
-        """Seconds that all of its runs take, each alone."""
+        """Seconds of all of its runs, each alone."""
         return self.times * self.step.task.time
 
 

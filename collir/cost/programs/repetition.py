@@ -1,10 +1,9 @@
 """The recurrence of the iterations of a loop: those that need not be simulated.
 
-The state of a simulation at the end of an iteration is what every class of devices does next, and
-what is under way. If the state is the same, but for the number of the iteration, as it was some
-iterations before, then all that follows is the same, as long as there are iterations. So the
-iterations in between are left out, as many times as they fit, and all that follows is that much
-later. The result is that of a simulation of all iterations.
+The state of a simulation at the end of an iteration says which task every class of devices runs
+next, and which tasks are under way. If a state equals an earlier one, but for the number of the
+iteration, the simulation recurs as long as there are iterations. So as many of these periods as fit
+are left out, and all later tasks are moved. The result is that of a simulation of all iterations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,8 +40,7 @@ def recurring_iterations(
     count = FIRST_TRY
     while count < times and count <= _LAST_TRY:
         listed = TaskList(nodes, {**counts, place: count})
-        # A class that is past later loops, of which not all iterations are listed, would still be
-        # in them.
+        # A class past a later loop that lists only some iterations would in truth still be in it.
         later = [
             (listed.loops[other], node.on)
             for other, node in enumerate(nodes)
@@ -68,8 +66,8 @@ class _Watch:
     """The states of a simulation where the iterations of a loop end, until one recurs.
 
     Attributes:
-        recurrence: the numbers of iterations that all classes had ended at the first state and at
-            the equal one, the number that any class had begun then, and the seconds between.
+        recurrence: the iterations that all classes had ended at the first state and at its equal,
+            the iterations that any class had begun at the latter, and the seconds between the two.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class _Watch:
         """Watch a loop.
 
         Args:
-            later: the loops behind it of which not all iterations are listed, with their classes.
+            later: the loops behind it that list only some iterations, with their classes.
         """
         self.loop, self.later = loop, later
         self.on = {c for number in loop.iteration(0) for c in tasks[number].on}
@@ -109,8 +107,8 @@ class _Watch:
         return False
 
     def _begun(self, moment: Moment) -> int | None:
-        """Return how many iterations some class has begun; None if a class is past the last that
-        is listed, of this loop or a later one."""
+        """Return the number of iterations that some class has begun; None if a class is past the
+        last listed iteration of this loop or a later one."""
         for device_class, number, _ in moment.issued():
             for loop, on in self.later:
                 if device_class in on and (number is None or number >= loop.end):
@@ -122,8 +120,8 @@ class _Watch:
         return max(0, furthest - self.loop.first) // self.loop.length + 1
 
     def _state(self, moment: Moment, base: int) -> tuple[object, list[float]]:
-        """Return what each class does next and what is under way, with the tasks of the loop
-        counted from a number; and the seconds left of what runs."""
+        """Return the next task of each class and the tasks under way, counted from a number, and
+        the seconds left of running tasks."""
 
         def relative(number: int | None) -> tuple[int, int]:
             if number is None:

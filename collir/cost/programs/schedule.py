@@ -29,7 +29,7 @@ from collir.cost.network.loads import Resource
 N = TypeVar("N", float, Fraction)
 
 _SCARCE = 1e-4
-"""The part of a resource below which the difference that is left of it is computed exactly."""
+"""The part of a resource below which its rest is computed exactly."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Moment:
 
     def issued(self) -> "Iterator[tuple[int, int | None, int | None]]":
         """Yield for each class of devices the next task that it issues, and the task that it waits
-        for; None if there is none."""
+        for (or None)."""
         for device_class, issue in self._waiting.classes.items():
             left = issue.issued < len(issue.tasks)
             last = issue.awaited
@@ -242,7 +242,7 @@ def longest_chain(tasks: Sequence[StepTask], times: Sequence[float]) -> float:
     """Return the seconds of the longest chain of tasks, if they took the seconds in ``times``.
 
     A task follows its operands, and on each class of devices the earlier tasks that are waited for
-    and those of its stream.
+    or are on its stream.
     """
     waited: dict[int, float] = {}
     streams: dict[Stream, float] = {}
@@ -275,8 +275,7 @@ class _Issue:
 class _Written:
     """The tasks not yet started, which are issued in program order and wait for their streams.
 
-    What a task waits for is the end of another one, so only what waits for those that have just
-    ended is looked at.
+    A task waits for the end of others, so only tasks that wait for just ended ones are tried.
     """
 
     def __init__(self, tasks: Sequence[StepTask], spans: Sequence[TimeSpan]):
@@ -323,8 +322,7 @@ class _Written:
         return True
 
     def _issue(self, device_class: int, issue: _Issue, now: float) -> Iterator[int]:
-        """Issue the tasks that a class can issue now, and yield those that are first on a
-        stream."""
+        """Issue the tasks that a class can issue now, and yield those of them first on a stream."""
         while issue.issued < len(issue.tasks):
             number = issue.tasks[issue.issued]
             task = self.tasks[number]
@@ -423,10 +421,10 @@ def _run_phase(
 
 
 class _Shared:
-    """The resources that are shared by the phases that run, and the speeds of these.
+    """The resources shared by the running phases, and the speeds of these.
 
-    Where a phase begins or ends, only the speeds of those change that it shares resources with, or
-    that share full resources with such.
+    When a phase begins or ends, only the speeds of phases that share resources with it, or full
+    resources with such phases, change.
     """
 
     def __init__(self) -> None:
@@ -455,17 +453,17 @@ class _Shared:
 
     def _connected(self, resources: set[Resource]) -> dict[int, Phase]:
         """Return the phases that use some resources, and those connected to them by full ones."""
-        found: dict[int, Phase] = {}
+        connected: dict[int, Phase] = {}
         left, seen = [*resources], set(resources)
         while left:
             for number in self.users[left.pop()]:
-                if number not in found:
-                    phase = found[number] = self.phases[number]
+                if number not in connected:
+                    phase = connected[number] = self.phases[number]
                     for resource, _ in phase.uses:
                         if resource not in seen and sum(self.users[resource].values()) > 1:
                             seen.add(resource)
                             left.append(resource)
-        return found
+        return connected
 
 
 def fair_speeds(phases: Mapping[int, Phase]) -> dict[int, float]:

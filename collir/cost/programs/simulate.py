@@ -97,7 +97,7 @@ def simulate_function(
 
     Args:
         known: simulations of tasks under the same model, to which new ones are added.
-        called: whether its call is a step, where the software of devices takes time for it.
+        called: whether the call is a step too, if the software of devices takes time for calls.
 
     Raises:
         DiagnosticError: see ``simulate``.
@@ -114,8 +114,8 @@ def simulate_function(
 
 
 def _with_call(simulation: Simulation, function: FuncOp) -> Simulation:
-    """Return the simulation of a function with its call, where the software of devices takes time
-    for it, as its last step."""
+    """Return the simulation of a function with its call as the last step, if the software of
+    devices takes time for calls."""
     mesh, steps = simulation.mesh, simulation.program
     last = function.body.block.last_op
     assert last is not None
@@ -135,7 +135,7 @@ def _simulated(
     compiled: bool,
     known: TaskSimulations | None = None,
 ) -> Simulation:
-    """Return the simulation of a function, or of the body of a loop, that classes run.
+    """Return the simulation of a function, or of the body of a loop, for some classes of devices.
 
     Args:
         compiled: whether a compiler runs it, which fuses maps.
@@ -252,7 +252,7 @@ def _step(
     kernels: FusedKernels,
     known: dict[tuple[Operation, tuple[str, ...]], LocalStep],
 ) -> SimulatedStep:
-    """Return an operation as a step, behind those that it needs.
+    """Return an operation as a step, after the steps that it needs.
 
     Args:
         known: local steps of devices of some kinds, to which a new one is added.
@@ -279,13 +279,13 @@ def _step(
 def _with_kernels(
     instances: Sequence[StepInstance], kernels: FusedKernels, steps: Sequence[SimulatedStep]
 ) -> Iterator[tuple[StepInstance, tuple[int, ...]]]:
-    """Yield the instances that run as steps of their own, each with the numbers of those that it
-    needs: of an operation that is a part of a kernel, those that the kernel needs.
+    """Yield the instances that run as steps, each with the numbers of the steps that it needs. The
+    last operation of a kernel needs the operands of the whole kernel.
 
     Args:
-        steps: the steps so far, to which those of an instance are added before the next one.
+        steps: the steps so far; the caller adds those of an instance before it asks for more.
     """
-    needed: dict[int, set[int]] = {}  # of each instance: itself, or what it needs as a part
+    needed: dict[int, set[int]] = {}  # per instance: its step, or the operands of a part
     inside: dict[Operation, list[int]] = {}  # the instances that are parts of a kernel
     for number, instance in enumerate(instances):
         after = set[int]().union(*(needed[before] for before in instance.after))
@@ -319,8 +319,7 @@ def _packing(
     classes: DeviceClasses,
     device_class: int,
 ) -> Iterator[Buffer]:
-    """Yield the buffer for the blocks of a collective that do not lie one behind the other, which a
-    class holds beside the operand and the result while it runs.
+    """Yield the buffer that a class holds while a collective runs, where blocks have to be packed.
 
     Blocks are packed before the result begins, and unpacked when the packed operand is gone. An
     operand that nothing else reads ends when it is packed.
@@ -349,9 +348,8 @@ def _is_held(classes: DeviceClasses, device_class: int, value: SSAValue) -> bool
 def _copies(
     where: BufferPlan, mesh: Mesh, classes: DeviceClasses, before: Sequence[SimulatedStep]
 ) -> list[SimulatedStep]:
-    """Return the copies at the end, of results that lie in other buffers, on each class.
-
-    The first of a class waits for all its steps, and each other one for the copy before it.
+    """Return the copies at the end, on each class, of results that lie in other buffers. The first
+    copy of a class waits for all of its steps, and each later one for the copy before it.
 
     Args:
         before: the steps before them.
@@ -419,8 +417,8 @@ def _loop(
 
 
 def _with_slices(simulation: Simulation, loop: RepeatOp, classes: DeviceClasses) -> Simulation:
-    """Return the simulation of an iteration with the copies that software makes: of slices that
-    products read, and of products that are stacked. Maps read and write them in place."""
+    """Return the simulation of an iteration with the copies that software makes: of slices read by
+    products, and of products that are stacked. Maps read and write slices in place."""
     mesh, carries = simulation.mesh, len(loop.carried)
     device = mesh.machine.slowest
     if device is None or not device.execution.copies or loop.times == 1:

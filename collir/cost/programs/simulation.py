@@ -72,8 +72,8 @@ class LoopStep:
 
     @cached_property
     def peak(self) -> Peak:
-        """The bytes that a device needs for an iteration, without its arguments and results, if one
-        class of devices runs it."""
+        """The bytes that a device needs for an iteration, without its arguments and results, if
+        there is one class of devices."""
         return _inner_peak(self.body)
 
 
@@ -105,7 +105,7 @@ class TaskStep:
 
 
 def _average(body: "Simulation", times: int) -> tuple[Phase, ...]:
-    """Return one phase for a program, which uses the resources as much as it does on average."""
+    """Return one phase that uses the resources as much as a program does on average."""
     time = body.time
     if not time:
         return ()
@@ -170,8 +170,8 @@ class SimulatedStep:
 
     @property
     def size(self) -> float:
-        """The bytes of a collective's full buffer, or those that a local step reads and writes; 0
-        for a loop or a task."""
+        """The bytes of a collective's full buffer, or the bytes that a local step reads and writes;
+        0 for a loop or a task."""
         if isinstance(self.does, LoopStep | TaskStep):
             return 0.0
         return self.does.size if isinstance(self.does, LocalStep) else self.does.collective.size
@@ -191,15 +191,15 @@ class SimulatedStep:
         return ", ".join(mesh.short(self.sent.collective.axes)) if self.sent else ""
 
     def crosses(self, mesh: Mesh) -> str:
-        """Return the outermost level of the machine that the axes of a collective lie on; nothing
-        for other steps, and inside of a device."""
+        """Return the outermost level of the machine that the axes of a collective cross; empty for
+        other steps, and inside of a device."""
         axes = self.sent.collective.axes if self.sent else ()
         used = {mesh.by_name[axis].level for axis in axes}
         return next((level.name for level in mesh.machine.levels if level.name in used), "")
 
     @property
     def issues(self) -> int:
-        """The number of kernels and collectives of it, which a host issues."""
+        """The number of its kernels and collectives that a host issues."""
         if isinstance(self.does, LocalStep):
             return int(self.does.launched and bool(self.does.size or self.does.work))
         return 1 + sum(self.does.collective.packs) if isinstance(self.does, StepCost) else 0
@@ -220,7 +220,7 @@ class Simulation:
 
     Attributes:
         program: its steps and loops, in program order.
-        held: the buffers that a device of each class holds, by the places of steps in the program.
+        held: the buffers of a device of each class; steps are named by their places in the program.
         places: the place of each class, as a report shows it; empty if there is one class.
         kinds: the kinds of devices of each class, if the machine has several.
         lookup: the class of each device; None if there is one class.
@@ -245,11 +245,8 @@ class Simulation:
 
     @cached_property
     def steps(self) -> tuple[SimulatedStep, ...]:
-        """The steps that are simulated.
-
-        If there are several classes, these are the steps of loops too, with the iterations that
-        are simulated, and steps of no time with which loops begin and iterations end.
-        """
+        """The simulated steps. With several classes, these include the simulated iterations of
+        loops, and steps of no time at the beginnings of loops and the ends of iterations."""
         if not self._has_loops_apart:
             return self.program
         return tuple(step_at(self.program, placed) for placed in self.timeline.placed)
@@ -260,8 +257,8 @@ class Simulation:
         return tuple(step.sent for step in self.program if step.sent)
 
     def all_collectives(self, times: int = 1) -> Iterator[tuple[StepCost, int]]:
-        """Yield the costs of its collectives and of those in loops and tasks, each alone, and how
-        often each runs."""
+        """Yield the cost of each collective alone, also in loops and tasks, with its number of
+        runs."""
         for step in self.program:
             if step.loop:
                 yield from step.loop.body.all_collectives(times * step.loop.times)
@@ -272,7 +269,7 @@ class Simulation:
 
     @property
     def streams(self) -> int:
-        """The number of streams: one for each level, that of local steps, and one for the sends of
+        """The number of streams: one for each level, one for local steps, and one for the sends of
         pipelines between each two places."""
         own = [step.task.stream for step in self.steps]
         return 1 + max([len(self.mesh.machine.levels), *own])
@@ -346,10 +343,8 @@ class Simulation:
 
     @cached_property
     def bound(self) -> float:
-        """A lower bound of these steps' time: the longest chain of their bounds.
-
-        In a loop that several classes run, it is that of each class for itself.
-        """
+        """A lower bound of the time of these steps: the longest chain of their bounds. A loop that
+        several classes run has the longest chain of any one class."""
         if not self._has_loops_apart:
             tasks = [step.task for step in self.program]
             return longest_chain(tasks, [step.bound for step in self.program])
@@ -357,22 +352,21 @@ class Simulation:
 
     @cached_property
     def _memory_uses(self) -> list[list[tuple[float, float]]]:
-        """The bytes that a device of each class holds from each time on; see ``memory_use``."""
+        """The bytes held over time by a device of each class; see ``memory_use``."""
         return [memory_use(buffers, self.spans) for buffers in self.buffers]
 
     @property
     def memory(self) -> list[tuple[float, float]]:
-        """The bytes that a device of the class that holds most at any time holds from each time
-        on; see ``memory_use``."""
+        """The bytes held over time by a device of the fullest class; see ``memory_use``."""
         return self._memory_uses[self.peaks.index(self.peak)]
 
     def memory_on(self, device_class: int) -> list[tuple[float, float]]:
-        """Return the bytes that a device of a class holds from each time on; see ``memory_use``."""
+        """Return the bytes held over time by a device of a class; see ``memory_use``."""
         return self._memory_uses[device_class]
 
     @property
     def memory_by_use(self) -> list[tuple[float, dict[BufferUse, float]]]:
-        """The bytes of each use, from each time on, on a device of the class that holds most."""
+        """The bytes of each use over time, on a device of the fullest class."""
         return uses_over_time(self.buffers[self.peaks.index(self.peak)], self.spans)
 
     def peak_on(self, device_class: int) -> Peak:
@@ -392,8 +386,8 @@ class Simulation:
 
     @property
     def fullest(self) -> tuple[float, float | None, str]:
-        """The class of devices whose memory is the fullest: the most bytes that a device holds, the
-        bytes that it has, and the name of its kind if the machine has several."""
+        """The fullest memory of any class of devices: its peak in bytes, its capacity, and the kind
+        of the device if the machine has several."""
         kinds = self.kinds[self.fullest_class]
         name = "/".join(kinds) if self.mesh.machine.kinds_level is not None else ""
         return self.peaks[self.fullest_class], self._memory_of(kinds), name
@@ -419,7 +413,7 @@ class Simulation:
 
     @cached_property
     def in_use(self) -> dict[Resource, list[tuple[float, float]]]:
-        """For each resource, the changes of the part in use, as (time, part from 0 to 1)."""
+        """For each resource, its use over time, as pairs (time, part from 0 to 1)."""
         changes_of: dict[Resource, list[tuple[float, float]]] = {r: [] for r in self.busy}
         left_out = {cut.start: cut.use for cut in self.timeline.cuts}
         for interval in self.intervals:
@@ -495,7 +489,7 @@ def nodes_of(program: Sequence[SimulatedStep]) -> list[Node]:
 
 
 def step_at(program: Sequence[SimulatedStep], placed: PlacedTask) -> SimulatedStep:
-    """Return the step of a task; where a loop begins and iterations end, one that does nothing."""
+    """Return the step of a task; where a loop begins or iterations end, one that does nothing."""
     step = program[placed.path[0]]
     for place in placed.path[1:]:
         assert step.loop
@@ -510,7 +504,7 @@ def bounds_of(program: Sequence[SimulatedStep]) -> list[Bound]:
 
 
 class _LaidOut:
-    """The numbers of the tasks of one class in a list with the iterations of loops."""
+    """The numbers of one class's tasks in a list that has the iterations of loops."""
 
     def __init__(self, placed: Sequence[PlacedTask], device_class: int):
         self.device_class = device_class
@@ -549,7 +543,7 @@ class _LaidOut:
     def _numbered(
         self, buffer: Buffer, path: tuple[int, ...], iterations: tuple[int, ...]
     ) -> Buffer:
-        """Return a buffer by the numbers in the list, from that by places in a program."""
+        """Return a buffer with numbers in the list in place of places in a program."""
         first, until = buffer.first, buffer.until
         if first not in (None, AT_END):
             first = self.first[(*path, first), iterations]

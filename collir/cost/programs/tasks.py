@@ -1,9 +1,9 @@
 """The steps of a pipeline: its tasks and sends for all microbatches, in one list.
 
-A task is a step that takes the time of its function alone, and uses each port as much as that does
-on average. Each place runs its tasks in the order of the schedule, one after the other. Sends
-between two places run on a stream of their own, beside the tasks, and share ports with all else
-that is sent.
+A task is a step that takes as long as its function alone, and uses each port as much as the
+function does on average. Each place runs its tasks in the order of the schedule, one after the
+other. Sends between two places run on a stream of their own, beside the tasks, and share ports with
+all else that is sent.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -150,8 +150,8 @@ class Lister:
             yield SimulatedStep(name, does, task, instance.at, instance.sites, instance.kinds)
 
     def _add_buffers(self, microbatch: int) -> None:
-        """Add the buffers of the values of a microbatch, from the step that makes each to the last
-        that reads it."""
+        """Add the buffers of the values of a microbatch, from the step that makes each to its last
+        reader."""
         read = self.read[microbatch]
         for value, number in self.made[microbatch].items():
             if value not in self.held:

@@ -1,4 +1,4 @@
-"""The schedule of programs with loops, of which iterations that recur are left out."""
+"""The schedule of programs with loops, without the recurring iterations that are left out."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,12 +32,11 @@ class Timeline:
     Attributes:
         placed: the tasks that were simulated, if there are loops.
         spans: the time span of each.
-        simulated: the time span of each in the simulation, which has not what is left out.
+        simulated: the time span of each in the simulation, without the iterations left out.
         cuts: the iterations that were left out, in order of time.
-        busy: the seconds that each resource is busy, those of the iterations left out too; None if
-            there are no loops.
-        whole: the places of loops of which all iterations were simulated, as they do not recur.
-        recorded: a function that returns ``intervals``, which few ask for.
+        busy: the seconds that each resource is busy, with iterations left out; None without loops.
+        whole: the places of loops whose iterations were all simulated, as they do not recur.
+        recorded: a function that returns ``intervals``; it is called when they are first needed.
     """
 
     placed: Sequence[PlacedTask]
@@ -92,13 +91,13 @@ def timeline(nodes: Sequence[Node]) -> Timeline:
 
 
 def straight_timeline(tasks: Sequence[StepTask]) -> Timeline:
-    """Return the schedule of tasks; none of them is listed as placed in a program with loops."""
+    """Return the schedule of the tasks of a program without loops."""
     spans = schedule(tasks, watch=_ignore)
     return Timeline((), spans, spans, (), None, (), partial(_intervals, tasks))
 
 
 def _ignore(_: Interval) -> None:
-    """Ignore an interval; the events are those of a schedule whose intervals are recorded."""
+    """Ignore an interval."""
 
 
 def _intervals(tasks: Sequence[StepTask]) -> list[Interval]:
@@ -117,7 +116,7 @@ def busy_seconds(tasks: Iterable[StepTask]) -> dict[Resource, float]:
 
 
 class _Mark:
-    """The time of a cut in the simulation of what is left, and the tasks that have started then."""
+    """The time of a cut in the simulation of listed tasks, and the tasks started by then."""
 
     def __init__(self, cut: SkippedIterations, loop: ListedLoop):
         self.cut, self.loop = cut, loop
@@ -140,7 +139,7 @@ class _Mark:
 def _scheduled(
     listed: TaskList, cuts: Sequence[SkippedIterations], whole: tuple[int, ...]
 ) -> Timeline:
-    """Return the schedule of a list of tasks, with the time of what is left out of it."""
+    """Return the schedule of listed tasks, with the time of the iterations left out."""
     tasks = listed.tasks
     marks = [_Mark(cut, listed.loops[cut.place]) for cut in cuts]
     intervals: list[Interval] = []

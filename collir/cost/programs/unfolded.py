@@ -1,9 +1,9 @@
 """The steps that each rank runs, one by one: loops and tasks of pipelines are unfolded.
 
-A simulation has the steps of classes of devices, and loops once. Here the ranks of a class run the
-steps in which they take part: not those of values that only the root of another group holds. A step
-waits for what it takes, and for what the schedule of the simulation makes it wait for: earlier
-steps that are waited for, and those of its stream.
+A simulation has the steps of classes of devices, and loops once. Here each rank of a class runs the
+steps in which it takes part, without the steps on values that only the root of another group holds.
+A step waits for its operands, and as in the schedule of the simulation: for earlier steps that are
+waited for, and for those of its stream.
 """
 
 import math
@@ -24,7 +24,7 @@ from collir.cost.programs.simulation import LoopStep, SimulatedStep, Simulation,
 from collir.layout import Place
 
 MOST = 2**22
-"""The most parts of steps that all ranks together run, each of which is listed."""
+"""The most parts of steps that are listed, of all ranks together."""
 
 
 class UnfoldedError(Exception):
@@ -32,7 +32,7 @@ class UnfoldedError(Exception):
 
 
 class ActivityRole(Enum):
-    """What a part of a step does."""
+    """The role of a part of a step."""
 
     LOCAL = auto()
     COLLECTIVE = auto()
@@ -45,11 +45,11 @@ class RankActivity:
     """A part of a step that a rank runs: a computation, a collective, or one side of its messages.
 
     Attributes:
-        does: what it costs.
-        serial: the number of its step among those of all ranks, with those of all iterations.
-        seconds: those that it takes alone.
-        data, control: the numbers of the parts whose results it takes, and of others that it waits
-            for; a part that another of these waits for is not among the latter.
+        does: its cost.
+        serial: the number of its step among the steps of all ranks and iterations.
+        seconds: its time alone.
+        data, control: the numbers of the parts whose results it takes, and of the other parts that
+            it waits for directly.
     """
 
     step: SimulatedStep
@@ -72,10 +72,10 @@ class _Scope:
     """A list of steps that are being unfolded: a function, an iteration, or a task.
 
     Attributes:
-        issued: what has to end before the next step is issued.
-        open: the parts that no other one waits for yet.
-        last: for each stream, what ends its last step.
-        ends: for each step, what makes its result.
+        issued: the parts that have to end before the next step is issued.
+        open: the parts that no later part waits for yet.
+        last: for each stream, the parts that end its last step.
+        ends: for each step, the parts that make its result.
     """
 
     issued: set[int]
@@ -85,11 +85,11 @@ class _Scope:
 
 
 _Sides = Mapping[Collective, tuple[bool, bool]]
-"""Whether a rank sends and receives messages of each collective whose messages are listed."""
+"""Whether a rank sends, and receives, messages of each collective with listed messages."""
 
 
 class _Unfolding:
-    """The parts that the ranks of a class run that are at some places."""
+    """The parts of steps that the ranks of a class run at some places."""
 
     def __init__(self, number: int, places: frozenset[Place], sides: _Sides):
         self.number, self.places, self.sides = number, places, sides
@@ -126,7 +126,7 @@ class _Unfolding:
         return step.place in self.places
 
     def _loop(self, loop: LoopStep, number: int, scope: _Scope) -> None:
-        """Unfold a loop: it, its iterations and what follows wait for all before them."""
+        """Unfold a loop; iterations, and the step behind it, wait for all parts before them."""
         for _ in range(loop.times):
             inner = _Scope(set(scope.open), set(scope.open))
             self._program(loop.body.program, number, inner)
@@ -134,7 +134,7 @@ class _Unfolding:
         scope.issued, scope.last = set(scope.open), {}
 
     def _step(self, step: SimulatedStep, data: set[int], waits: set[int]) -> set[int]:
-        """Add the parts of a step; return those with which it ends, none if it does nothing."""
+        """Add the parts of a step, and return its last parts; none if it does nothing."""
         does = step.does
         if isinstance(does, TaskStep):
             self.serial += 1
@@ -190,7 +190,7 @@ class _Unfolding:
         return len(self.parts) - 1
 
     def _reduced(self, parts: set[int]) -> set[int]:
-        """Return parts without those that another of them waits for."""
+        """Return parts without those that another one waits for."""
         if len(parts) < 2:
             return parts
         return parts.difference(*(self.waits[number] for number in parts))
@@ -204,7 +204,7 @@ def _copy_of(does: StepCost) -> tuple[LocalStep, float]:
 
 
 def _length(step: SimulatedStep) -> int:
-    """Return the number of steps of a step, with those of iterations and tasks."""
+    """Return the number of steps in a step, with those of its iterations and tasks."""
     if step.loop:
         return step.loop.times * sum(map(_length, step.loop.body.program))
     return 1 + (sum(map(_length, step.pipelined.body.program)) if step.pipelined else 0)
@@ -226,8 +226,8 @@ class RankPrograms:
     collectives and their partners differ.
 
     Attributes:
-        collectives: those of the function, each once.
-        listed: those whose messages are listed, which become sends and receives.
+        collectives: the collectives of the function, each once.
+        listed: the collectives whose messages are listed; they become sends and receives.
     """
 
     def __init__(self, simulation: Simulation):

@@ -33,7 +33,7 @@ def improvements(simulation: Simulation) -> list[Improvement]:
 
     The changes are twice the port bandwidth or half the latency of a level, no taper, twice the
     rate at which a device reduces or copies, and half the time of its launches; where kinds of
-    devices differ, also twice the rate at which those of one kind compute.
+    devices differ, also twice the compute rate of one kind.
 
     Raises:
         CostError: see ``step_cost``.

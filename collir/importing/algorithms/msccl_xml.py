@@ -32,7 +32,7 @@ _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 @dataclass(frozen=True)
 class RuntimeLimits:
-    """What a runtime takes.
+    """The limits of a runtime.
 
     Attributes:
         steps: of a thread block; ``blocks``: of a rank; ``per_channel``: connections of a rank on a
@@ -107,7 +107,7 @@ def read_msccl_xml(text: bytes, collective: str = "") -> MscclFile:
     """Return the algorithm of a file.
 
     Args:
-        collective: what it implements, in collir's names; by default what the file says.
+        collective: the collective that it implements, in collir's names; by default, the file's.
 
     Raises:
         ReadError: the text is no such file; with its place.
@@ -280,7 +280,7 @@ def _refused(
 
 
 def _unmarked(algorithm: _Element) -> Iterator[str]:
-    """Yield a step that others wait for and that does not say so, if there is one."""
+    """Yield a step that others wait for but that does not say so, if there is one."""
     for gpu in algorithm.children:
         depended = {
             (x.number("depid", -1), x.number("deps", -1)) for tb in gpu.children

@@ -86,10 +86,10 @@ def read_mscclpp(data: bytes, collective: str = "") -> MscclppFile:
     """Return the plan of a file.
 
     Args:
-        collective: what it implements, in collir's names; by default what the file says.
+        collective: the collective that it implements, in collir's names; by default, the file's.
 
     Raises:
-        ReadError: the text is no such file, or has what is not known here; with its place.
+        ReadError: the text is no such file, or has unknown parts; with its place.
     """
     root = JsonDocument(data).root
     _ = root.members()

@@ -1,1 +1,1 @@
-"""Execution traces of Chakra: those of all ranks, and the program that they are of."""
+"""Execution traces of Chakra: the traces of all ranks, and the program that ran."""

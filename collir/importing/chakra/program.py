@@ -1,8 +1,7 @@
 """The program of execution traces, if all ranks run the same: computations as ``compute``.
 
-A collective of all ranks is a step over sub-axes if its groups are what sub-axes run over. Types do
-not follow from a trace, which has bytes: a collective takes an argument of as many, once what it
-waits for has ended.
+A collective of all ranks is a step over sub-axes if these have its groups. A trace has bytes and no
+types: a collective takes an argument of as many bytes, after the nodes that it waits for.
 """
 
 import math
@@ -119,7 +118,7 @@ def _check_alike(traces: Traces) -> None:
 
 
 def _form(node: ChakraNode, trace: ChakraTrace) -> object:
-    """Return what ranks that run the same have in common in a node."""
+    """Return the part of a node that is the same on all ranks that run the same program."""
     sends = node.type is NodeType.COMM_COLL
     size = number_of(node, "comm_size", trace) if sends else 0
     return node.type, len(node.needed), comm_type_of(node, trace) if sends else None, size
@@ -146,11 +145,11 @@ def _groups(traces: Traces) -> Iterator[Digits]:
 
 @dataclass
 class _Writer:
-    """Writes the function of the trace of a rank.
+    """The writer of the function of a rank's trace.
 
     Attributes:
-        done: for each node, the values that are there when it has ended.
-        types: the type of each value that is made; ``used``: those that others wait for.
+        done: for each node, the values that exist when it has ended.
+        types: the type of each value that is made; ``used``: the values that others wait for.
     """
 
     trace: ChakraTrace
@@ -207,8 +206,8 @@ class _Writer:
         return rates.get("f32", _RATE)
 
     def _seconds(self, node: ChakraNode) -> float:
-        """Return the seconds of a computation: those of the trace, or those of its operations and
-        bytes if the trace has none."""
+        """Return the seconds of a computation: from the trace, or from its operations and bytes if
+        the trace names none."""
         if node.duration:
             return node.duration * _US
         if "num_ops" not in node.attributes or "tensor_size" not in node.attributes:

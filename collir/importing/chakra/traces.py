@@ -33,8 +33,8 @@ class ChakraTrace:
 
     Attributes:
         file: its name.
-        nodes: its nodes in the order in which they are issued: each one behind those that it waits
-            for, and of several that may be, the one with the smallest id.
+        nodes: its nodes in the order of issue: each behind those that it waits for; of several
+            ready nodes, the one with the smallest id is first.
     """
 
     file: str
@@ -175,8 +175,8 @@ def read_trace(data: bytes, file: str = "<trace>") -> ChakraTrace:
     """Return the trace of a rank.
 
     Raises:
-        DiagnosticError: it is none, a node has an id that another one has, waits for one that is
-            not there, or for itself.
+        DiagnosticError: it is no trace; two nodes have one id; or a node waits for itself or for
+            none.
     """
     nodes: dict[int, ChakraNode] = {}
     version, number = "", 1
@@ -263,7 +263,7 @@ def read_groups(data: bytes, file: str, ranks: int) -> dict[int, tuple[int, ...]
 
 
 def number_of(node: ChakraNode, name: str, trace: ChakraTrace) -> int:
-    """Return an attribute that is a number which is not negative.
+    """Return an attribute that is a number of at least 0.
 
     Raises:
         DiagnosticError: it is none.
@@ -329,7 +329,7 @@ def _compare(
 
 
 def check_messages(traces: Traces) -> None:
-    """Check that what ranks receive is sent, and of what size.
+    """Check that received messages are sent, with the same sizes.
 
     Raises:
         DiagnosticError: a message is sent and not received, or of another size.

@@ -29,7 +29,7 @@ class Declared:
 
 
 def machine_of(machine: str, count: int, at: Position) -> Declared:
-    """Return the machine of a program: that which is named, or hosts of 8 H100.
+    """Return the machine of a program: the named one, or hosts of 8 H100.
 
     Raises:
         DiagnosticError: none is named, and hosts do not make as many devices.

@@ -32,7 +32,7 @@ Digits = tuple[Digit, ...]
 
 
 class GroupsError(Exception):
-    """Groups that are not what digits run over, with the reason."""
+    """Groups over which no digits run, with the reason."""
 
 
 def merged(digits: Iterable[Digit]) -> Digits:
@@ -163,8 +163,8 @@ def _factored(offsets: Sequence[int], group: Sequence[int]) -> Digits:
 
 
 def permuted_digits(pairs: Sequence[tuple[int, int]], devices: int) -> dict[Digit, Digit]:
-    """Return the digit that each digit becomes where blocks go to devices whose digits are those of
-    their own in another order, as ``{{0,0},{2,1},{1,2},{3,3}}``; empty if they go elsewhere."""
+    """Return the digit that each digit becomes where blocks go to devices with the same digits in
+    another order, as ``{{0,0},{2,1},{1,2},{3,3}}``; empty if they go elsewhere."""
     target = dict(pairs)
     made: dict[Digit, Digit] = {}
     stride = 1
@@ -242,10 +242,10 @@ def _listed(chosen: Sequence[Digit], numbers: Sequence[int], total: int) -> list
 
 @dataclass(frozen=True)
 class Tiles:
-    """How an array is divided: the digits of each dimension.
+    """The division of an array: the digits of each dimension.
 
     Attributes:
-        dims: of each dimension, the digits that its blocks are numbered by.
+        dims: for each dimension, the digits that number its blocks.
     """
 
     dims: tuple[Digits, ...]

@@ -1,5 +1,5 @@
-"""The types of the values of a program of XLA: what each block is a block of, as far as that
-follows from the shardings of its parameters."""
+"""The types of the values of a program of XLA: the array that each block belongs to, as far as it
+follows from the shardings of parameters."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ _INTEGERS = 4096
 
 @dataclass(frozen=True)
 class Untyped:
-    """A value of which it is not known what it is a block of, and why.
+    """A value whose array is not known, and why.
 
     Attributes:
         line: the line of HLO where that began.
@@ -179,7 +179,7 @@ def _written_by_hand(module: HloModule) -> set[HloInstruction]:
 
 
 def _leaving(module: HloModule, by_hand: set[HloInstruction]) -> set[HloInstruction]:
-    """Return what a ``shard_map`` gives: the instructions in it that others outside of it take."""
+    """Return the instructions of a ``shard_map`` whose results are used outside of it."""
     left: list[HloInstruction] = []
     for computation in module.computations.values():
         for x in computation.instructions:

@@ -1,4 +1,4 @@
-"""Loops of XLA: how often they run, and what they read and write slice by slice."""
+"""Loops of XLA: the number of their iterations, and the slices that they read and write."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ class HloLoop:
 
     Attributes:
         reads: the instructions that read a slice of a carry, each with the carry.
-        writes: those that write a slice, each with the carry.
+        writes: the instructions that write a slice, each with the carry.
         reverse: whether the last slice comes first.
         counter: the carry that counts the iterations, if it is known.
     """

@@ -13,7 +13,7 @@ class Piece:
     """An axis of a mesh, or a part of it.
 
     Attributes:
-        name: what it is called in types: ``data``, or ``data.node`` of an axis over several levels.
+        name: its name in types: ``data``, or ``data.node`` of an axis over several levels.
     """
 
     axis: str
@@ -51,7 +51,7 @@ class MeshPieces:
         return tuple(made)
 
     def listed(self, numbers: Iterable[int]) -> str:
-        """Return pieces as a list, in order: axes of which all pieces are there by their name."""
+        """Return pieces as a list, in order; an axis with all of its pieces is named as a whole."""
         left = list(numbers)
         made: list[str] = []
         while left:

@@ -1,4 +1,4 @@
-"""How the results of XLA's instructions lie on the devices, given how their operands do."""
+"""The layouts of the results of XLA's instructions on the devices, given those of the operands."""
 
 import math
 import re
@@ -30,7 +30,7 @@ from collir.importing.hlo.text import HloComputation, HloInstruction
 REDUCERS = {
     "add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "and", "or": "or",
 }  # fmt: skip
-"""The reductions that a computation with one operation of two parameters is."""
+"""The reductions of computations with a single operation on two parameters."""
 
 _LINEAR = frozenset({"negate", "copy", "convert", "bitcast", "transpose", "reshape", "broadcast"})
 """Operations that go through a sum over devices."""
@@ -48,7 +48,7 @@ MAPS = frozenset({
 """Functions of elements."""
 
 _DEEP = 8
-"""How many calls a reduction is inside of at most."""
+"""The most calls that a reduction is inside of."""
 
 _MOST = 2**20
 """The most numbers of all devices that are computed."""
@@ -59,7 +59,7 @@ class HloRules:
     """The rules, on a mesh.
 
     Attributes:
-        computations: those that instructions name, by their names.
+        computations: the computations that instructions name, by their names.
     """
 
     pieces: MeshPieces
@@ -108,7 +108,7 @@ class HloRules:
         return order
 
     def check_begins(self, table: Table, varying: frozenset[int]) -> None:
-        """Check that numbers which are looked up by the number of a device count blocks.
+        """Check that numbers looked up by the number of a device count blocks.
 
         Raises:
             NotTyped: they are no sums of multiples of coordinates.
@@ -417,7 +417,7 @@ def _dynamic_slice(
 
 
 def _fitting(rules: HloRules, own: ValueState, count: int) -> tuple[int, ...]:
-    """Return the pieces that number the parts of a value, if those of one axis alone can.
+    """Return the only pieces of one axis that number the parts of a value.
 
     Raises:
         NotTyped: there are several, or none.
@@ -454,7 +454,7 @@ def _dynamic_update(
 
 
 def _check_places(rules: HloRules, dims: Sequence[Along], places: ValueState) -> None:
-    """Check that places in a dimension that is divided count from where each block begins.
+    """Check that places in a divided dimension count from the beginning of each block.
 
     Raises:
         NotTyped: they count from elsewhere.
@@ -497,7 +497,7 @@ def _gather(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) 
 
 @_rule("scatter")
 def _scatter(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
-    """Rows that are added at places, whose sum over the devices is that of all rows."""
+    """Add rows at places; their sum over the devices is that of all rows."""
     if len(operands) != 3:
         raise NotTyped("it scatters several arrays")
     own, places, updates = operands
@@ -715,7 +715,7 @@ def _window(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) 
 def sent_by_hand(
     rules: HloRules, x: HloInstruction, own: ValueState, over: Sequence[int]
 ) -> ValueState:
-    """Return the result of a collective of a ``shard_map``: each device has what it is given."""
+    """Return the result of a collective of a ``shard_map``, by the blocks that devices receive."""
     own = replace(stack_of(own), number=None)
     count = math.prod(map(rules.size_of, over))
     dims, stacked = list(own.dims), own.stacked
@@ -784,7 +784,7 @@ def reduce_scattered(
 
 
 def exchanged(rules: HloRules, own: ValueState, over: Sequence[int], dim: int | None) -> ValueState:
-    """Return the result of an all-to-all: what each device has is a stack of what it received.
+    """Return the result of an all-to-all, in which each device has a stack of the received parts.
 
     Args:
         dim: the dimension that is exchanged. Where it is as large as the group, it was the outer

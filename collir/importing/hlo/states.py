@@ -1,4 +1,4 @@
-"""What is known of the values of a program: which block of which array each device has."""
+"""The states of the values of a program: which block of which array each device has."""
 
 import math
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ class NotTyped(Exception):
 
 @dataclass(frozen=True)
 class Along:
-    """How a dimension lies on the devices.
+    """The layout of a dimension on the devices.
 
     Attributes:
-        size: that of a block.
+        size: the size of a block.
         axes: the pieces of the mesh that it is divided over, the most significant first; None if
             all its elements are equal, so that it may be divided over any.
     """
@@ -36,11 +36,11 @@ class Along:
 
 @dataclass(frozen=True)
 class ValueState:
-    """What a value is.
+    """The state of a value.
 
     Attributes:
         partial: the pieces over which the blocks of devices have to be reduced.
-        kind: how they are reduced.
+        kind: the kind of this reduction.
         stacked: the pieces along which it is a stack, of which each device has one element, such
             as the first row of its block; what is divided may be seen so too.
         shift: the number of each device that was subtracted from places, of such.
@@ -180,13 +180,13 @@ def _to_behind(x: ValueState, dim: int, axes: tuple[int, ...]) -> ValueState:
 
 
 def stack_of(x: ValueState) -> ValueState:
-    """Return it as what each device has, whatever that is a part of."""
+    """Return a stack of each device's value, whatever array that belongs to."""
     whole_ = as_stack(x, sorted(x.axes))
     return replace(whole_, partial=frozenset(), stacked=whole_.stacked | x.partial, table=None)
 
 
 class _Merged(Exception):
-    """Pieces that divide a dimension which is merged behind another."""
+    """The pieces that divide a dimension which is merged behind another one."""
 
     def __init__(self, pieces: Sequence[int]):
         super().__init__()

@@ -97,7 +97,7 @@ class HloComputation:
     """A computation: its instructions, in order.
 
     Attributes:
-        root: the one that is its result.
+        root: the instruction with its result.
     """
 
     name: str

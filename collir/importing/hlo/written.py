@@ -51,7 +51,7 @@ class WrittenValue:
 
     Attributes:
         value: what is known of it.
-        state: how it is written: as what it is, or as a block that all devices have.
+        state: its state as written: that of the value, or that of a block on all devices.
         is_block: whether it is written as a block.
     """
 
@@ -66,8 +66,8 @@ Cells = WrittenValue | tuple[Any, ...]
 
 
 def _flops(x: HloInstruction, shape: HloShape, given: Sequence[WrittenValue]) -> int:
-    """Return the operations of an instruction: of a product those of its sums, else an operation
-    for each element that it takes or gives."""
+    """Return the operations of an instruction: for a product those of its sums, else one for each
+    element that it takes or gives."""
     sizes = [cell.shape.sizes for cell in given]
     if x.opcode == "convolution" and len(sizes) > 1:
         labels = re.fullmatch(r"\w+_(\w+)->\w+", x.attributes.get("dim_labels", ""))
@@ -419,11 +419,11 @@ _ARGUMENT = re.compile(r'op_name="([^"/]+)"')
 
 _NAMED = re.compile(r"\s*%(\w+) = (\w+) ")
 _KEPT = frozenset({"repeat", *(name for name, kind in STEPS.items() if kind.sends)})
-"""The steps that stay although nothing reads what they give."""
+"""The steps that stay although nothing reads their results."""
 
 
 def pruned(lines: Sequence[str], used: set[str]) -> list[str]:
-    """Return lines without steps of one value that nothing reads, but for what is sent."""
+    """Return lines without unused steps of a single result, except sends."""
     kept: list[str] = []
     for line in reversed(lines):
         made = _NAMED.match(line)
@@ -747,7 +747,7 @@ def _dot(w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: 
 def _gather(
     w: HloWriter, x: HloInstruction, given: Sequence[WrittenValue], state: ValueState
 ) -> str:
-    """Whole rows of the first dimension; others are costed by what they read."""
+    """Gather whole rows of the first dimension; other gathers are costed by the bytes read."""
     own, places = (w.full(cell) for cell in given)
     offset, collapsed = x.numbers("offset_dims"), x.numbers("collapsed_slice_dims")
     last = len(places.shape.sizes) - 1
@@ -864,7 +864,7 @@ def _exchange(
     over: tuple[int, ...],
     is_async: str,
 ) -> str:
-    """Write an exchange of blocks as what it makes of the array.
+    """Write an exchange of blocks as its effect on the array.
 
     Raises:
         NotWritten: it is no exchange of two dimensions, of axes, or with neighbours.

@@ -18,7 +18,7 @@ TITLE = re.compile(
 """The title of a table that is read."""
 
 _OTHER = re.compile(r"table:?\s*$|={8,}|two gpus?\b", re.IGNORECASE)
-"""The title of another table, or what ends one."""
+"""The title of another table, or the end of a table."""
 
 _NUMA = re.compile(r"GPU\s*\[?(\d+)\]?\s*:\s*\(Topology\) Numa Node:\s*(-?\d+)", re.IGNORECASE)
 _NAME = re.compile(r"GPU\d+|(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)

@@ -331,7 +331,7 @@ def _pcie(gpus: Sequence[Element], remarks: list[Remark]) -> tuple[float, str]:
 
 
 def _slow_slot(nics: Sequence[Element]) -> tuple[float, str]:
-    """Return the bytes/second that an adapter is assumed to have, at most those of its PCIe."""
+    """Return the bytes/second assumed for an adapter: at most those of its PCIe."""
     slots = [slot for nic in nics if nic.tag == "pci" and (slot := _slot(nic))]
     speed, source = min(slots, key=lambda slot: slot[0], default=(assumed.NIC, ""))
     if speed >= assumed.NIC:

@@ -69,8 +69,8 @@ def islands(host: Host, remarks: list[Remark]) -> list[list[int]]:
 
 
 def aligned(host: Host, islands: Sequence[list[int]]) -> list[list[int]]:
-    """Return the islands with their GPUs in an order in which all are linked as those of the
-    first, where there is one."""
+    """Return the islands with their GPUs in an order in which all have the links of the first, if
+    there is one."""
     first = islands[0]
     return [first, *(_like(host, first, island) or island for island in islands[1:])]
 

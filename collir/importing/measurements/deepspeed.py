@@ -38,7 +38,7 @@ _BEGUN = re.compile(r"\s*\d[\d.]*(?: ?[KMGT]?i?B)?\s+\d+x\d+\b")
 _MICROSECONDS = {"us": 1.0, "ms": 1e3, "s": 1e6}
 _NEAR = 0.03
 _OF_A_RANK = ("all_gather", "reduce_scatter")
-"""Collectives of which the part of a rank is printed."""
+"""The collectives whose printed size is the part of a rank."""
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:

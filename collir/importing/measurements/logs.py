@@ -32,7 +32,7 @@ _LEADING_CLOCK = re.compile(rf"\s*\[?(?:{_CLOCK.pattern})\]?\s?")
 ELIDED = re.compile(
     r"(.{0,200}?)[#\s]{0,80}[\[<(]{0,8}(?:\.{3,}|\u2026|snip|omitted)[\W_]*", re.IGNORECASE
 )
-"""A line that stands for lines that were cut out, and what is in front of it."""
+"""A line that replaces lines that were cut out, and its prefix."""
 
 _NCCL = re.compile(
     r"(?:\[[\d\-:. ]{8,30}\] )?(?<![\w.-])[\w.-]+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?"
@@ -51,7 +51,7 @@ def before_messages(line: str) -> str:
 
 
 def without_cut_line(text: str) -> str:
-    """Return a text without its last line, if that ends in a number that seems to be cut off.
+    """Return a text without its last line, if the last number of that seems to be cut off.
 
     The number has fewer decimals than that above it, or than the two that benchmarks print if
     the name of its column, with a unit, is above it.
@@ -91,7 +91,7 @@ def stream(prefix: str) -> str:
 
 
 def begin(streams: dict[str, _T], prefix: str, run: _T) -> None:
-    """Make a run the one that goes on in the stream of a prefix, and forget old streams."""
+    """Let a run continue in the stream of a prefix, and forget old streams."""
     streams.pop(stream(prefix), None)
     streams[stream(prefix)] = run
     if len(streams) > _MOST_STREAMS:

@@ -1,4 +1,4 @@
-"""A run of nccl-tests: what it measured, and on which ranks, by all that it prints.
+"""A run of nccl-tests: its measurements and its ranks, from all that it prints.
 
 busbw / algbw depends on the collective and on the number of ranks alone (doc/PERFORMANCE.md of
 nccl-tests). So it says how many ranks took part where not all are listed, and tells apart
@@ -39,7 +39,7 @@ def printed_interval(text: str) -> tuple[float, float] | None:
 
 
 def out_of_bounds(count: int) -> str:
-    """Return a remark on a run that found wrong values, which may be of times that are read."""
+    """Return a remark on a run that found wrong values, perhaps in lines whose times are read."""
     return f"this run found {count} values out of bounds: its times may be wrong"
 
 
@@ -110,7 +110,7 @@ class NcclRun:
 
     @property
     def sole_name(self) -> str | None:
-        """The collective that the run names, or that alone was named before it."""
+        """The collective that the run names, or the only one named before it."""
         if self.kind is None and len(self.named) == 1:
             return next(iter(self.named))
         return self.kind

@@ -46,7 +46,7 @@ MARK = re.compile(r"nThreads?:?[ \t]+\d+[ \t]+nGpus\b|size[ \t]+count[ \t]+(?:ty
 
 _COUNT = re.compile(r"\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 _OPTIONAL = {"redop": re.compile(r"[a-z]\w*"), "root": re.compile(r"-?\d{1,5}")}
-"""Columns that may be blank, and what they have otherwise; a time has a point or more digits."""
+"""Columns that may be blank, and their contents otherwise; a time has a point or more digits."""
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
@@ -110,7 +110,7 @@ def _without_times(run: NcclRun, remarks: list[Remark]) -> str:
 
 @dataclass
 class _Row:
-    """The cells of a line, of which messages of NCCL may have cut off the rest."""
+    """The cells of a line, perhaps cut off by messages of NCCL."""
 
     run: NcclRun
     prefix: str
@@ -271,7 +271,7 @@ class _Reader:
         self.row = None
 
     def finish_row(self) -> None:
-        """Add the line that is read, of which nothing more comes."""
+        """Add the current row, to which no more lines belong."""
         if self.row:
             self._end_row(whole=True)
 

@@ -36,7 +36,7 @@ def _messages(lines: Sequence[str]) -> Iterator[Remark]:
 
 
 def _elided(lines: Sequence[str], tables: Sequence[MeasuredTable]) -> Iterator[Remark]:
-    """Yield a remark for each line behind times that stands for lines that were cut out."""
+    """Yield a remark for each line after times that replaces lines that were cut out."""
     places = sorted({row.place.line for table in tables for row in table.rows})
     last = 0
     for number, line in enumerate(lines, 1):

@@ -1,8 +1,8 @@
 """Reader of perftest (ib_write_lat, ib_send_lat, ib_write_bw, ...): messages between two hosts.
 
 Latency tests give the time of a message of each size, from the first host to the second. Bandwidth
-tests have many messages under way, so what they give is the port of a machine and no time; a
-remark says it. Reads wait for their requests too, so they are no messages one way.
+tests have many messages under way, so they give the port of a machine and no time; a remark says
+it. Reads wait for their requests too, so they are no messages one way.
 """
 
 import re
@@ -88,7 +88,7 @@ def _latencies(table: LogTable, remarks: list[Remark]) -> list[MeasuredRow]:
 
 
 def _bandwidth(table: LogTable, unit: float, remarks: list[Remark]) -> None:
-    """Add the largest bandwidth of a table as a remark, which says what it is good for."""
+    """Add the largest bandwidth of a table as a remark that says how to use it."""
     at = len(table.header.split("BW")[0].split()) + 1
     rates = [
         (float(cells[at]) * unit, cells[0], place)

@@ -1,7 +1,7 @@
 """Prefixes that change from line to line, or that stand in front of all lines of a text.
 
-What stands in front of known text is a prefix (see ``logs``). These two are found without such
-text: numbers that count lines or seconds, as ``cat -n``, ``grep -n`` and ``ts`` write them, and the
+Text in front of known text is a prefix (see ``logs``). Two kinds are found without known text:
+numbers that count lines or seconds, as ``cat -n``, ``grep -n`` and ``ts`` write them, and the
 prefix that all lines have in common.
 """
 

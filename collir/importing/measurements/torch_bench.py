@@ -112,7 +112,7 @@ def _rows(table: LogTable, kind: str, remarks: list[Remark]) -> list[MeasuredRow
 def _of_sentence(
     table: LogTable, kind: str, payload: str, remarks: list[Remark]
 ) -> list[MeasuredRow]:
-    """Return the time of a payload that a sentence names, of which the next lines are."""
+    """Return the time of a payload named by a sentence, to which the next lines belong."""
     if not re.fullmatch(r"\d{1,12}(?:\.\d{1,15})?", payload):
         raise ReadError(f"'{shown(payload)}' is not a payload in GB", table.place)
     size = round(float(payload) * 1e9)

@@ -1,8 +1,8 @@
 """Compute a ``shard_map`` of JAX on whole arrays: its body, mapped over the axes of the mesh.
 
-A device has a number on each axis, and a part of each array. All parts are one array with a
-dimension for each axis in front, which lies on that axis; the body is `vmap` over these
-dimensions, and so is what it sends: a sum over an axis is one over its dimension.
+A device has a number on each axis, and a part of each array. All parts are one array with a leading
+dimension for each axis, which lies on that axis. The body is mapped by `vmap` over these
+dimensions, and so are collectives: a sum over an axis is a sum over its dimension.
 """
 
 import importlib
@@ -15,21 +15,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Laid:
-    """How an array lies: the axes of each dimension, on a mesh."""
+    """The layout of an array on a mesh: the axes of each dimension."""
 
     spec: tuple[Any, ...]
     mesh: Any
 
 
 def whole_of(params: Any, avals: Sequence[Any]) -> Any:
-    """Return what a ``shard_map`` computes on whole arrays, as a closed jaxpr.
+    """Return the closed jaxpr of a ``shard_map`` on whole arrays.
 
     Args:
         params: those of its equation.
         avals: the types of its operands.
 
     Raises:
-        NotImplementedError: it sends in a way that `vmap` has not.
+        NotImplementedError: it has a collective that `vmap` lacks.
     """
     jax: Any = importlib.import_module("jax")
     return jax.make_jaxpr(_Whole(params).call)(*avals)

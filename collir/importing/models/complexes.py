@@ -128,7 +128,7 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
-# --- what makes complex values, and what makes them real ------------------------------------------
+# --- steps to and from complex values ----- ------------------------------------------
 
 
 @_rule("polar")

@@ -1,8 +1,8 @@
-"""Constants of a model: computed while it is imported, and written by what they follow.
+"""Constants of a model: computed while it is imported, and written by their rules.
 
-Masks and positions reach the graph as arithmetic on numbers from 0 on. What comes out is compared
-with the forms that programs are written in: one number, numbers in steps, a mask of neighbours.
-Other constants are arguments of the function, with their elements beside it.
+Masks and positions reach the graph as arithmetic on numbers from 0 on. The results are compared
+with the forms of constants in programs: one number, numbers in steps, a mask of neighbours. Other
+constants are arguments of the function, with their elements beside it.
 """
 
 from dataclasses import replace
@@ -26,8 +26,8 @@ CONSTANT = "collir.constant"
 
 
 def named_constants(graph: ModelGraph) -> ModelGraph:
-    """Return the graph with inputs for the constants that no form fits: equal ones are one input,
-    which has no dimension twice that only repeats."""
+    """Return the graph with inputs for the constants that fit no form. Equal ones are one input,
+    without dimensions that only repeat."""
     inputs, constants = list(graph.inputs), dict(graph.constants)
     nodes: list[ModelNode | RepeatedNodes] = []
     known: dict[tuple[object, ...], ModelInput] = {}
@@ -52,7 +52,7 @@ def named_constants(graph: ModelGraph) -> ModelGraph:
 
 @row(CONSTANT)
 def write_constant(e: Lines, node: ModelNode, x: "np.ndarray[Any, Any]") -> LineValue:
-    """Write a constant by what it follows."""
+    """Write a constant by its rule."""
     result = node.result
     form = form_of(x)
     assert form is not None

@@ -39,7 +39,7 @@ _LARGE = 2**28
 
 
 _LIFTED = 2**16
-"""The most elements of a tensor that a model makes of numbers, and that is a constant."""
+"""The most elements of a constant that a model makes of numbers."""
 
 
 def fault(message: str, line: str = "") -> DiagnosticError:
@@ -227,7 +227,7 @@ class Known:
     def lifts(self, node: Any, value: Any) -> bool:
         """Take the value of a tensor that the model makes of numbers; return whether there is one.
 
-        One that is as large as data, or that has no elements in memory, stays an input.
+        A tensor as large as data, or without elements in memory, stays an input.
         """
         if type(value) is not self._torch.Tensor or value.device.type != "cpu":
             return False

@@ -98,7 +98,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class RepeatedNodes:
-    """Nodes that run several times, once for each of some layers that are alike.
+    """Nodes that run several times, once for each of some alike layers.
 
     Attributes:
         nodes: those of the first iteration.
@@ -123,7 +123,7 @@ class ModelGraph:
     """A model as a list of operations.
 
     Attributes:
-        inputs: what it takes, in order.
+        inputs: its inputs, in order.
         nodes: operations, and loops of them, in an order in which they may run.
         outputs: the names of its results.
         constants: the elements of inputs that are constants of the model, by their path.
@@ -160,7 +160,7 @@ def live(graph: ModelGraph, inputs: Sequence[ModelInput] | None = None) -> Model
     """Return the graph without operations and inputs that no result needs.
 
     Args:
-        inputs: those that are kept; by default those that a result needs.
+        inputs: the inputs to keep; by default those that a result needs.
     """
     needed = set(graph.outputs)
     kept: list[ModelNode | RepeatedNodes] = []

@@ -1,7 +1,7 @@
 """Models of ``transformers``: from a configuration, without weights, and with experts as products.
 
-``transformers`` routes words to experts by sorting them, with numbers that depend on data. Here
-a product of groups says which expert has each word, and not in which order they are computed.
+``transformers`` routes words to experts by sorting them, with numbers that depend on data. Here a
+product of groups gives each word its expert, in no order of computation.
 """
 
 import importlib
@@ -223,7 +223,7 @@ def _grouped_matmul() -> Any:
 
 def _places(ones: Any, chosen: int, factor: float) -> Any:
     """Return whether each word of a sequence has each place of each expert, as in GShard: words
-    take places in their order, and those that find none are dropped.
+    take places in order, and words without one are dropped.
 
     Args:
         ones: 1 where a word chose an expert, of shape [sequence, word, expert].

@@ -25,8 +25,8 @@ class Imported:
     Attributes:
         text: the program, in ``.coll``.
         arguments: the arguments of its function, in order, with what the framework calls them.
-        constants: the elements of arguments that are constants of the model, by what
-            ``of`` calls them.
+        constants: the elements of arguments that are constants of the model, by their names in
+            ``of``.
         batch: the default of the parameter ``batch``; None if all sizes are fixed.
         has_experts: whether it has experts of ``transformers``.
         remarks: what is not as in the framework.

@@ -123,7 +123,7 @@ def _refusal(error: Exception) -> tuple[str, str]:
 
 
 class JaxArguments:
-    """The arguments of a function: its arrays, and what is none.
+    """The arguments of a function: its arrays, and other values.
 
     Attributes:
         arrays: the types of the arrays, in order.

@@ -97,8 +97,8 @@ def traced(closed: Any, leaves: Sequence[ArrayLeaf]) -> Traced:
 
 
 def axes_of(sharding: Any, rank: int) -> tuple[str, ...]:
-    """Return what stands behind the size of each dimension of an array that lies so: ``@data``;
-    nothing if a sharding names no axes."""
+    """Return the text behind the size of each dimension of a sharded array, ``@data``; empty if a
+    sharding names no axes."""
     spec = getattr(sharding, "spec", None)
     if spec is None:
         return ()
@@ -163,7 +163,7 @@ class _Reader:
         return made
 
     def _keep(self, name: str, aval: Any) -> None:
-        """Add the node of a value that is known; those that nothing reads are left out later."""
+        """Add the node of a known value; unused ones are left out later."""
         result, array = shaped(aval, "a constant", ""), self._known[name]
         if array.dtype.kind not in "fiub" or array.dtype.itemsize < 4:
             array = array if array.dtype.kind in "iub" else array.astype(np.float64)

@@ -1,9 +1,8 @@
-"""Layers that are alike, as one loop over their stacked weights.
+"""Alike layers, as one loop over their stacked weights.
 
-Layers are the numbered modules of one list, such as ``model.layers.0``. Two are alike if their
-operations are the same one by one: on values of their own, on weights that have the same types, on
-what the layer before has made, and on what all share. Where layers alternate, several together are
-an iteration.
+Layers are the numbered modules of one list, such as ``model.layers.0``. Two layers are alike if
+their operations are the same one by one: on their own values, on weights of the same types, on
+values of the layer before, and on values that all share. Alternating layers form one iteration.
 """
 
 import re
@@ -114,7 +113,7 @@ def _layer(node: ModelNode | RepeatedNodes, container: str) -> int | None:
 
 
 def _moving(graph: ModelGraph, in_layers: Collection[str]) -> set[str]:
-    """Return the values that go from layer to layer, and those that depend on them."""
+    """Return the values that go from layer to layer, and their dependents."""
     moving = {x.name for x in graph.inputs if x.kind == "argument" and x.value.dtype in FLOATS}
     weights = {x.name for x in graph.inputs if x.kind == "weight"}
     for node in graph.nodes:  # what an input reaches by way of no weight, and the layers do not
@@ -129,8 +128,8 @@ def _moving(graph: ModelGraph, in_layers: Collection[str]) -> set[str]:
 
 
 def _shared(layers: Sequence[Sequence[ModelNode]], moving: Collection[str]) -> set[str]:
-    """Return the operations in a layer that later layers read, and that do not depend on what goes
-    from layer to layer: tables of positions, a bias that the first layer makes."""
+    """Return the operations in a layer that later layers read, and that do not depend on values
+    between layers: tables of positions, a bias that the first layer makes."""
     of_layer = {node.name: number for number, layer in enumerate(layers) for node in layer}
     later = {
         operand
@@ -158,11 +157,12 @@ def _is_activation(node: ModelNode) -> bool:
 
 
 def _signature(nodes: Sequence[ModelNode], fixed: Collection[str]) -> tuple[Any, ...]:
-    """Return what a layer does, but for weights, and values that other layers have too.
+    """Return the operations of a layer, without its weights and without values that other layers
+    also have.
 
     Args:
-        fixed: the operations outside of all layers that do not depend on what goes through them,
-            such as masks.
+        fixed: the operations outside of all layers that do not depend on values in them, such as
+            masks.
     """
     own = {node.name: number for number, node in enumerate(nodes)}
 
@@ -190,7 +190,7 @@ def _hashable(x: Any) -> Any:
 def _runs(signatures: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, int, int]]:
     """Yield runs of layers that repeat: the first layer, the period, and the number of times.
 
-    The run that has most layers comes first, then those in front of it and behind it.
+    The run with the most layers comes first, then those in front of it and behind it.
     """
     best = (0, 0, 0, 0)
     n = len(signatures)

@@ -1,8 +1,7 @@
 """The lines of a function, as rows of operations write them.
 
-A value knows the shape that it has in the framework and the one that it is written with: where
-these differ, it is repeated along dimensions of size 1 when something needs that, which operations
-of elements do by themselves.
+A value knows its shape in the framework and its written shape. If these differ, it is repeated
+along dimensions of size 1 when that is needed; operations on elements do it by themselves.
 """
 
 import math
@@ -349,7 +348,7 @@ class Lines:
         made: list[LineValue] = []
         texts: list[str] = []
         for term, x in zip(terms, values, strict=True):
-            # What an operand repeats is an index that it does not have, unless nothing else has it.
+            # An operand lacks the indices that it repeats, unless no other operand has them.
             other = {c for t, y in zip(terms, values, strict=True) if y is not x
                      for c, n in zip(t, y.has, strict=True) if n == sizes[c]}  # fmt: skip
             left = [n == sizes[c] or c not in other for c, n in zip(term, x.has, strict=True)]

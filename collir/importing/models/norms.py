@@ -23,7 +23,7 @@ def with_norms(graph: ModelGraph) -> ModelGraph:
 
 
 def _operand(node: ModelNode | None, op: str, made: Made) -> ModelNode | None:
-    """Return what made the first operand of an operation, if that is one of a name."""
+    """Return the operation with a name that made the first operand, if it did."""
     if node is None or node.op.partition(".")[0] != op or not node.args:
         return None
     first = node.args[0]

@@ -113,7 +113,7 @@ def _record(name: str, fields: Mapping[str, str]) -> str:
 
 
 def _distinct(name: str, others: Iterable[str]) -> str:
-    """Return the name of a field that is no other one, and none that has another inside."""
+    """Return a name for a field that equals no other name, nor contains one."""
     while any(f"{x}.".startswith(f"{name}.") or f"{name}.".startswith(f"{x}.") for x in others):
         name += "_"
     return name
@@ -245,8 +245,8 @@ class ScannedLayers:
 
 
 def scanned_layers(graph: ModelGraph) -> list[ScannedLayers]:
-    """Return the loops of a framework over weights that nothing else reads, and that have a path
-    of their own."""
+    """Return the loops of a framework over weights that nothing else reads, and with a path of
+    their own."""
     read: dict[str, int] = dict.fromkeys(graph.outputs, 2)
     for node in graph.nodes:
         for operand in node.operands() if isinstance(node, ModelNode) else ():

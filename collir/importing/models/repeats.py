@@ -35,7 +35,7 @@ def repeated(graph: ModelGraph) -> ModelGraph:
 
 
 def _numbered(nodes: Sequence[ModelNode]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return a number for what each operation does, but for the values that it takes."""
+    """Return a number for each operation, equal for operations that differ only in their values."""
     known: dict[tuple[str, str, str, str], int] = {}
 
     def marked(x: object) -> object:
@@ -87,7 +87,7 @@ def _longest(marks: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[int, in
 def _loop(
     graph: ModelGraph, nodes: Sequence[ModelNode], start: int, period: int, length: int
 ) -> tuple[RepeatedNodes, list[list[ModelNode]]] | None:
-    """Return a loop over a run, and its iterations; None if values go another way.
+    """Return a loop over a run, and its iterations; None if values cross it in another way.
 
     The cut that fewest values cross is tried first, and the last one of these, so that what stands
     in front of the layers is not in the loop.

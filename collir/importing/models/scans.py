@@ -1,7 +1,7 @@
-"""Scans of torch as operations: what its own export would write as many halves of halves.
+"""Scans of torch as operations; its own export would write them as many halves of halves.
 
-``torch``'s ``associative_scan`` takes a function of two elements, of which this finds out by trying
-whether it is a sum, or the recurrence of a state-space model.
+``torch``'s ``associative_scan`` takes a function of two elements. Trials show whether it is a sum,
+or the recurrence of a state-space model.
 """
 
 import importlib

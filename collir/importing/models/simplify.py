@@ -1,4 +1,4 @@
-"""Masks that are an order, and heads that are repeated, said as properties of attention."""
+"""Masks that only order positions, and repeated heads, as properties of attention."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,8 +14,8 @@ _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 def simplified(graph: ModelGraph) -> ModelGraph:
-    """Return the graph with attentions that say which positions they see, and heads that share
-    keys and values."""
+    """Return the graph in which attention says which positions it sees, and which heads share keys
+    and values."""
     made = {node.name: node for node in graph.nodes if isinstance(node, ModelNode)}
     shapes = {x.name: x.value.shape for x in graph.inputs}
     shapes |= {name: node.results[0].shape for name, node in made.items() if node.results[0]}

@@ -13,7 +13,7 @@ OPTIMIZERS: dict[str, tuple[tuple[str, ...], bool]] = {
 
 
 def library(optimizer: str, clip: bool) -> list[str]:
-    """Return the lines that take what a step calls from the library."""
+    """Return the lines that import what a step calls from the library."""
     return [f"func @{name} = @{name} on any" for name in (optimizer, *["clipped"] * clip)]
 
 

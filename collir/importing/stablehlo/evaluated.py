@@ -1,4 +1,4 @@
-"""The elements of constants: what operations make of values that are known, by numpy."""
+"""The elements of constants: operations on known values, computed by numpy."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

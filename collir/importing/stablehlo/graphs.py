@@ -1,4 +1,4 @@
-"""A function of StableHLO as a graph of JAX's operations; calls become what they call."""
+"""A function of StableHLO as a graph of JAX's operations, with calls inlined."""
 
 import math
 import re
@@ -86,7 +86,7 @@ def graph_of(
     """Return a function of a module as a graph.
 
     Args:
-        inputs: what it takes, without their names in the graph.
+        inputs: its inputs, without their names in the graph.
 
     Raises:
         DiagnosticError: an operation has no form in JAX, or a value has a dtype that ``.coll``
@@ -161,7 +161,7 @@ class _Reader:
         return f"v{self.counts[0]}"
 
     def inner(self) -> "_Reader":
-        """Return a reader of a body inside, which knows what is outside."""
+        """Return a reader of a body inside, which knows the values outside."""
         made = _Reader(self.module, self.layout)
         made.values, made.known, made.counts = dict(self.values), dict(self.known), self.counts
         made.remarks, made.calls, made.caller = self.remarks, self.calls, self.caller
@@ -184,7 +184,7 @@ class _Reader:
         return made if known is None or known.shape else _number(known)
 
     def keep(self, array: Any, type: Shaped) -> Ref:
-        """Add a value that is known; those that nothing reads are left out later."""
+        """Add a known value; unused ones are left out later."""
         name = self.fresh()
         self.known[name], self.shapes[name] = array, type
         if array.dtype.kind not in "fiub" or array.dtype.itemsize < 4:
@@ -340,7 +340,7 @@ class _Reader:
     def chosen(self, operands: Sequence[Any]) -> Any:
         """Return the case that is selected everywhere; None if that is not known.
 
-        What JAX reads at places that do not exist is NaN: those that exist are meant.
+        JAX reads NaN at places that do not exist; only existing places count.
         """
         which, *cases = operands
         array = self.known.get(which.name) if isinstance(which, Ref) else np.asarray(which)
@@ -371,7 +371,7 @@ class _Reader:
     def beginning(
         self, x: StableHloOperation, start: Any, result: Shaped, made: Ref
     ) -> list[Any] | None:
-        """Return a reduction that begins with another number than that which changes nothing."""
+        """Return a reduction whose initial value is not the neutral element."""
         kind = reduction(x)
         number = self.narrow(start)
         identities: tuple[Any, ...] = _IDENTITIES.get(kind, ())
@@ -597,7 +597,7 @@ _RANDOM = {
 
 
 def _named(name: str, function: StableHloFunction) -> str | None:
-    """Return the operation that a function of JAX is, by its name and what it does."""
+    """Return the operation that a function of JAX stands for, by its name and its operations."""
     base = re.sub(r"_\d+$", "", name)
     steps = [short(x.op) for x in function.body.operations if not x.op.endswith("return")]
     steps = [x for x in steps if x not in ("constant", "broadcast_in_dim", "convert")]

@@ -1,5 +1,4 @@
-"""Loops of StableHLO as scans of JAX: how often they run, and what they read and write slice by
-slice."""
+"""Loops of StableHLO as scans of JAX: the number of iterations, and the slices read and written."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ class Scan:
     """A loop as a scan.
 
     Attributes:
-        body: takes constants, carries, and slices; gives carries, and what is stacked.
+        body: the body, from constants, carries, and slices to carries and stacked values.
         takes: for each operand, the number of a carry of the loop, or the name of a value outside.
         consts, carries: how many of these are constants, and carries.
         types: those of the results of the body.
@@ -82,7 +81,7 @@ def _constant(x: Any, made: Mapping[str, ModelNode]) -> int | None:
 
 
 def _bound(condition: ModelGraph) -> tuple[int | None, int | None]:
-    """Return the carry that a condition compares, and the number below which it stays."""
+    """Return the carry that a condition compares, and its upper limit."""
     made = _nodes(condition)
     own = made.get(condition.outputs[0])
     if own is None or own.op not in (f"{JAX}lt", f"{JAX}gt", f"{JAX}le", f"{JAX}ne"):

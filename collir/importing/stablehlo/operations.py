@@ -90,8 +90,8 @@ def _fields(text: Any, *names: str) -> dict[str, list[int]]:
 
 
 def reducer(region: Region) -> str:
-    """Return the operation of a function of two elements; of one that is no single operation of
-    both, an empty text. ``second`` is the one that returns what it takes second."""
+    """Return the operation of a function of two elements; empty if it is no single operation on
+    both."""
     inside = [
         x for x in region.operations if not x.op.endswith("return") and short(x.op) != "convert"
     ]

@@ -119,7 +119,7 @@ def _inputs(
 
 
 def _with_batch(inputs: Sequence[ModelInput]) -> list[ModelInput]:
-    """Return inputs of which those without the first size of the first argument are whole."""
+    """Return inputs; those without the first size of the first argument become whole."""
     first: int | None = None
     made: list[ModelInput] = []
     for x in inputs:
@@ -143,7 +143,7 @@ _KEY = Shaped((2,), "i32")
 
 
 class _Placed:
-    """How a module lies on a machine.
+    """The layout of a module on a machine.
 
     Attributes:
         machine, mesh: as they are written.

@@ -563,7 +563,7 @@ class _Reader:
             raise self.fault(f"{x.op} has {len(x.types)} results, not {len(x.results)}", at)
 
     def pretty(self, op: str, results: tuple[str, ...], at: int) -> StableHloOperation:
-        """Read an operation behind its name: what stands in front of its type, by what it is."""
+        """Read an operation behind its name: the text in front of its type, by its kind."""
         operands: list[str] = []
         attributes: dict[str, Any] = {}
         words: list[str] = []
@@ -633,7 +633,7 @@ class _Reader:
                 _ = self.expect(word)
                 _ = self.expect("{")
                 regions.append(Region(values, self.region().operations))
-        if op == "stablehlo.reduce":  # each array stands in front of what it begins with
+        if op == "stablehlo.reduce":  # each array stands in front of its initial value
             operands = [*operands[::2], *operands[1::2]]
         if op == "stablehlo.reduce" and self.found("reducer"):
             values = tuple(self.reducer())
@@ -649,7 +649,7 @@ class _Reader:
         return made
 
     def typed(self) -> list[Any]:
-        """Read the types behind a colon; those in parentheses are of operands."""
+        """Read the types behind a colon; types in parentheses are those of operands."""
         if self.token.text == "(":
             return self.types()
         made = [self.type()]

@@ -1,4 +1,4 @@
-"""What ran beside what was predicted: collectives, products, waiting, and what is in no program."""
+"""A run beside its prediction: collectives, products, waiting, and steps in no program."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from collir.importing.traces.trace import RankTrace, Span, TimeIntervals, Trace,
 from collir.layout.mesh import Mesh
 
 _ALIKE = 0.01
-"""The part by which the operations of two products differ that are the same."""
+"""The part by which the operations of equal products may differ."""
 
 _LATE = 0.02
-"""The part of a step that ranks wait for one of them before it is named."""
+"""The part of a step for which ranks must wait for a rank before it is named."""
 
 _BLAMED = 0.2
-"""The part of all waiting that is for a rank that is named."""
+"""The part of all waiting that a named rank must cause."""
 
 _LEAST_GAP = 0.005
 """The part of a step that a gap is long at least."""
@@ -50,7 +50,7 @@ class Arrivals:
 
     @property
     def seconds(self) -> float:
-        """How long it took once all ranks were there; with one rank, as long as that waited."""
+        """The time once all ranks are there; with one rank, for as long as that waits."""
         ends = [x.end for x in self.ran.values()]
         if len(self.ran) == 1:
             return next(iter(self.ran.values())).seconds
@@ -58,7 +58,7 @@ class Arrivals:
 
     @property
     def waited(self) -> float:
-        """How long the ranks waited for the last one: half of them longer."""
+        """The median time that the ranks waited for the last one."""
         starts = sorted(x.start for x in self.ran.values())
         return starts[-1] - median(starts[:-1]) if len(starts) > 1 else 0.0
 
@@ -136,8 +136,8 @@ class Gap:
     """A part of a step of training in which a rank neither computes nor sends.
 
     Attributes:
-        seconds: how long it is, in the median of the steps.
-        before: what runs behind it; ``during``: what the host says that it does.
+        seconds: its length, in the median of the steps.
+        before: what runs behind it; ``during``: the host's marks at that time.
     """
 
     rank: int
@@ -167,7 +167,7 @@ class Late:
 
 @dataclass(frozen=True)
 class TimeShares:
-    """How long a rank computes, sends, sends while it does not compute, and idles in a step."""
+    """The times in which a rank computes, sends, sends without computing, and idles in a step."""
 
     computes: float
     sends: float
@@ -180,7 +180,7 @@ class Compared:
     """A trace beside a program.
 
     Attributes:
-        remarks: what is odd, and what could not be compared.
+        remarks: oddities, and steps that could not be compared.
     """
 
     def __init__(self, trace: Trace, simulation: Simulation):
@@ -205,12 +205,12 @@ class Compared:
 
     @cached_property
     def seconds(self) -> float:
-        """How long a step of training takes: the median over ranks and steps."""
+        """The time of a step of training: the median over ranks and steps."""
         return median(window.seconds for x in self.steps.values() for window, _ in x[: self.count])
 
     @cached_property
     def parts(self) -> Mapping[int, TimeShares]:
-        """What each rank does in a step of training, on average."""
+        """The time shares of each rank in a step of training, on average."""
         found: dict[int, TimeShares] = {}
         for rank in self.trace.ranks:
             windows = [window for window, _ in self.steps[rank.rank][: self.count]]
@@ -227,7 +227,7 @@ class Compared:
 
     @cached_property
     def predicted_parts(self) -> TimeShares:
-        """What the first rank is predicted to do in a step."""
+        """The predicted time shares of the first rank in a step."""
         steps = self.expected[self.trace.ranks[0].rank]
         sends = _times([x for x in steps if x.step.sent])
         busy = _times([x for x in steps if not x.step.sent])
@@ -239,7 +239,7 @@ class Compared:
 
     @cached_property
     def collectives(self) -> Sequence[CollectiveRow]:
-        """The collectives of the program that ran, those that take longest first."""
+        """The collectives of the program that ran, the longest first."""
         mesh = self.simulation.mesh
         rows: dict[tuple[str, ...], CollectiveRow] = {}
         counted: dict[tuple[str, ...], tuple[int, int]] = {}  # the step of which a row has times
@@ -269,7 +269,7 @@ class Compared:
 
     @cached_property
     def sums(self) -> Sequence[SumRow]:
-        """Collectives that are in other parts than those of the program."""
+        """Collectives that divide the data of the program's collectives otherwise."""
         found: dict[tuple[str, Sequence[str]], SumRow] = {}
         for (rank, number), matched in self._in_order:
             steps, (_, ran) = self._sends[rank], self.steps[rank][number]
@@ -310,12 +310,12 @@ class Compared:
 
     @property
     def _in_order(self) -> Sequence[tuple[tuple[int, int], Matching]]:
-        """What is matched by rank and step, the first step of all ranks first."""
+        """The matches by rank and step, the first step of all ranks first."""
         return sorted(self.matched.items(), key=lambda x: x[0][::-1])
 
     @property
     def share_matched(self) -> float:
-        """The part of the collectives that ran which are steps of the program."""
+        """The part of the collectives in the run that are steps of the program."""
         total = sum(len(own) for x in self.steps.values() for _, own in x[: self.count])
         pairs = sum(len(x.pairs) + sum(len(b) for _, b in x.sums) for x in self.matched.values())
         return pairs / total if total else 1.0
@@ -384,7 +384,7 @@ class Compared:
 
     @cached_property
     def products(self) -> Sequence[ProductRow]:
-        """Products of matrices, those that take longest first: on the first rank."""
+        """Products of matrices on the first rank, the longest first."""
         rank = self.trace.ranks[0]
         ran: dict[float, list[tuple[str, float]]] = defaultdict(list)
         start, end = rank.work.start, rank.work.end

@@ -50,7 +50,7 @@ _SECOND = 1e-6
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the host asked for: a collective, when, and the bytes of its tensors."""
+    """A request of the host: a collective, its time, and the bytes of its tensors."""
 
     kind: str
     label: str
@@ -61,7 +61,7 @@ class _Asked:
 
 @dataclass
 class _Reading:
-    """What was read of a rank so far."""
+    """The data read of a rank so far."""
 
     made: RankTrace
     asked: list[_Asked] = field(default_factory=list[_Asked])
@@ -86,7 +86,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class KinetoFile:
-    """What a file says.
+    """The contents of a file.
 
     Attributes:
         rank, world: of the job; -1 and 0 if the file does not say.
@@ -118,7 +118,7 @@ def read_kineto(stream: BufferedIOBase, file: str) -> KinetoFile:
         except UNREADABLE:
             used = False
         reading.ignored += not used
-    if chrome.cut_off:  # what ran may be missing for what was asked for
+    if chrome.cut_off:  # the kernel of a request may be missing
         reading.asked.clear()
     _finish(reading)
     base = number(chrome.about.get("baseTimeNanoseconds")) * 1e-9
@@ -179,7 +179,7 @@ def _read_kernel(span: Span, arguments: Mapping[str, Any], stream: str, reading:
 def _collective(
     span: Span, said: Mapping[str, Any], stream: str, issued: float
 ) -> TracedCollective:
-    """Return a collective of a device from what the trace says of it."""
+    """Return a collective of a device from its entry in the trace."""
     label = str(said.get("Collective name") or span.name)
     kind, item = kind_of(label), item_size(str(said.get("dtype", "")))
     received, sent = (
@@ -293,7 +293,7 @@ def _outermost(operations: KernelWork) -> Iterator[tuple[Span, TracedProduct | N
 def _matched(
     asked: Sequence[_Asked], ran: Sequence[tuple[str, Span, float, str]]
 ) -> Iterator[TracedCollective]:
-    """Yield the collectives of CPUs: what the host asked for, and when that ran.
+    """Yield the collectives of CPUs: the requests of the host, with the times of their runs.
 
     A library may run another collective than the one that was asked for (gloo reduces and scatters
     by an all_reduce), so that one is found by the bytes of a tensor, in the order of both.

@@ -1,4 +1,4 @@
-"""Values of JSON of other tools, which may be anything: as what they should be, or empty."""
+"""Values of JSON of other tools, which may be anything: converted to the right type, or empty."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from typing import Any, cast
 from collir.importing.values import MALFORMED
 
 UNREADABLE = (*MALFORMED, OverflowError, RecursionError)
-"""The exceptions that values raise that no tool writes: numbers too large, lists too deep."""
+"""The exceptions raised by values that no tool writes: numbers too large, lists too deep."""
 
 
 def listed(value: Any) -> list[Any]:
@@ -57,7 +57,7 @@ def integers(value: Any) -> list[int] | None:
 
 
 def json_list(value: Any) -> list[Any]:
-    """Return a list, or the one that is written as JSON in a text."""
+    """Return a list, or a list that is written as JSON in a text."""
     if isinstance(value, str):
         try:
             return listed(json.loads(value))

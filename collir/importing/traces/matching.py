@@ -1,4 +1,4 @@
-"""Which steps of a program collectives are that ran: by kind, group, size and order."""
+"""The matching of collectives that ran with steps of a program: by kind, group, size and order."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
@@ -10,14 +10,14 @@ from collir.importing.traces.trace import TracedCollective
 from collir.layout.mesh import Mesh
 
 _SAME = 1e-6
-"""The part by which sizes differ that are the same."""
+"""The part by which equal sizes may differ."""
 
 _PADDED = 0.03
-"""The part by which a library may pad what it sends."""
+"""The part by which a library may pad its operands."""
 
 _SUMS = 0.1
-"""The part by which the bytes of several collectives may differ that are the same ones in other
-parts, such as buckets of gradients."""
+"""The part by which the bytes of the same data may differ when collectives divide it otherwise,
+such as buckets of gradients."""
 
 
 @dataclass
@@ -43,14 +43,14 @@ class Matching:
 def matching(
     expected: Sequence[ExpectedStep], traced: Sequence[TracedCollective], mesh: Mesh
 ) -> Matching:
-    """Return which steps of a program the collectives of a rank are.
+    """Return the matches of a rank's collectives with steps of a program.
 
     Those of one kind, group and size are matched in order; then those that are padded; then several
     with several others that have as many bytes together.
 
     Args:
         expected: the collectives of the program, in its order.
-        traced: those that ran, in the order in which they were issued.
+        traced: the collectives that ran, in the order of issue.
     """
     found = Matching()
     steps, ran = [*range(len(expected))], [*range(len(traced))]
@@ -92,7 +92,7 @@ def _in_order(
     mesh: Mesh,
     tolerance: float,
 ) -> list[tuple[int, int]]:
-    """Return pairs of a step and a collective that are alike, each the first of those left.
+    """Return pairs of an alike step and collective, each the first of those left.
 
     Args:
         tolerance: the part of the larger size by which sizes may differ.

@@ -19,7 +19,7 @@ KINDS = (
     ("scatter", "scatter"),
     ("send", "send|recv|receive|sendrecv|p2p"),
 )
-"""The kinds of collectives, each with what is found in their names; the first that fits counts."""
+"""The kinds of collectives, each with a part of their names; the first that fits counts."""
 
 STEP = re.compile(
     r"(?:ProfilerStep#|(?:\w{1,20}[ _])?(?:step|iter|iteration|batch)[ _:#=]{0,4})\d{1,12}",

@@ -27,7 +27,7 @@ _LONGEST = 2**20
 
 
 class _Columns(NamedTuple):
-    """Where what stands in a row, and the units of times in seconds."""
+    """The columns of a row by content, and the units of times in seconds."""
 
     start: int
     duration: int

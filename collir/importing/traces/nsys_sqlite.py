@@ -39,7 +39,7 @@ _OPERATION = re.compile(r"aten::|autograd::|.*(?:, seq = |, op_id = )")
 """Ranges of torch's ``emit_nvtx``: there are as many as operations."""
 
 _DAMAGED = (sqlite3.Error, UnicodeError)
-"""What reading a damaged database raises: even the text of an error may be damaged."""
+"""The exceptions from a damaged database, where even the text of an error may be damaged."""
 
 _Row = tuple[object, ...]
 _Tables = Mapping[str, frozenset[str]]
@@ -49,11 +49,11 @@ _Key = tuple[int, str]
 
 @dataclass
 class _Reading:
-    """What was read so far.
+    """The data read so far.
 
     Attributes:
-        devices: what ran, by process and device.
-        launched: the collectives of a process, with the number of their launch.
+        devices: the work that ran, by process and device. launched: the collectives of a process,
+            with the number of their launch.
         asked: when a process called NCCL for collectives, and what for.
         group_sizes: the number of ranks of each communicator, by process.
     """
@@ -148,7 +148,7 @@ def _tables(database: sqlite3.Connection) -> _Tables:
 
 
 def _selected(tables: _Tables, table: str, *columns: str) -> str:
-    """Return columns for a query; those that a version does not write are null."""
+    """Return columns for a query; columns that a version lacks are null."""
     return ", ".join(f't."{x}"' if x in tables[table] else "NULL" for x in columns)
 
 
@@ -212,7 +212,7 @@ def _read_copies(database: sqlite3.Connection, tables: _Tables, reading: _Readin
 
 
 def _read_ranges(database: sqlite3.Connection, tables: _Tables, reading: _Reading) -> None:
-    """Read what processes say they do, and what they ask of NCCL."""
+    """Read the marks of processes, and their requests to NCCL."""
     if _RANGES not in tables:
         return
     schemas = _schemas(database, tables)
@@ -254,7 +254,7 @@ def _ask(span: Span, process: int, carried: Mapping[str, int], reading: _Reading
 
 
 def _match(reading: _Reading) -> None:
-    """Give the collectives of each kind what was asked for, in the order of their launches.
+    """Give the collectives of each kind their requests, in the order of their launches.
 
     NCCL runs several calls between ``ncclGroupStart`` and ``ncclGroupEnd`` as one kernel: where
     there are fewer kernels than calls, which belongs to which is not known.

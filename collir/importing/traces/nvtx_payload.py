@@ -23,7 +23,7 @@ _FORMATS = {
     5: "<i", 6: "<I", 7: "<q", 8: "<Q", 9: "<q", 10: "<Q", 15: "<i", 16: "<I", 17: "<q", 18: "<Q",
     22: "<Q", 23: "<Q",
 }  # fmt: skip
-"""How numbers are laid out, by NVTX's numbers of types."""
+"""The formats of numbers, by NVTX's numbers of types."""
 
 
 class SchemaField(NamedTuple):

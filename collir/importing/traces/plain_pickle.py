@@ -20,7 +20,7 @@ _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _IGNORED = {"PROTO", "FRAME", "STOP"}
 
 _MARK = object()
-"""Where on the stack the parts of a value begin."""
+"""The place on the stack where the parts of a value begin."""
 
 
 def read_plain_pickle(data: bytes) -> Any:

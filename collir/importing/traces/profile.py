@@ -10,7 +10,7 @@ from collir.importing.traces.trace import RankTrace, Trace
 
 @dataclass
 class TraceProfile:
-    """What a file says.
+    """The contents of a file.
 
     Attributes:
         devices: what ran on each, in order.
@@ -47,8 +47,8 @@ def joined(tool: str, profiles: Sequence[TraceProfile]) -> Trace:
 
 
 def _number(profiles: Sequence[TraceProfile]) -> None:
-    """Number the ranks: as files say; else by the names of files of one device each; else those of
-    a file follow those of the one before it."""
+    """Number the ranks: by the files; else by the names of files with one device each; else the
+    ranks of a file follow those of the file before."""
     named = ranks_by_name([x.path for x in profiles])
     ordered = [x for _, x in sorted(zip(named, profiles, strict=True), key=lambda x: x[0])]
     if all(x.numbers for x in profiles):

@@ -10,7 +10,7 @@ from collir.importing.hlo.mesh import MeshPieces, mesh_of
 from collir.importing.traces.trace import RankTrace, Span, TimeIntervals, TracedCollective
 
 _NEAR = 0.05
-"""The part of a gap by which a collective may end before it that ends it."""
+"""The part of a gap by which the collective that ends it may end before its end."""
 
 _LEAST = 1e-7
 """The shortest computing that is written, in seconds."""
@@ -19,7 +19,7 @@ _CUTS = ("reduce_scatter", "all_gather", "all_to_all")
 """The collectives whose buffers are cut into as many blocks as there are ranks."""
 
 _SECONDS = "seconds "
-"""What stands before the seconds of a line, until they are written as operations."""
+"""The mark before the seconds of a line, until they are written as operations."""
 
 
 class UnsuitableTraceError(Exception):
@@ -94,7 +94,7 @@ def traced_program(
     axes: Mapping[str, int],
     rate: float,
 ) -> TracedProgram:
-    """Return what a rank ran in a step of training as a program for all ranks.
+    """Return the run of a rank in a step of training, as a program for all ranks.
 
     Its computing is written as ``compute``, in parts between the times at which it asked for
     collectives and at which it went on behind a gap that one of them ended. It waits for that one
@@ -160,7 +160,7 @@ class _Writer:
         self.seconds, self.after = 0.0, ""
 
     def until(self, time: float) -> None:
-        """Write what is computed up to a time, and what is waited for."""
+        """Write the computing up to a time, and the waits."""
         if time <= self.at:
             return
         busy = self.busy.within(self.at, time)
@@ -213,7 +213,7 @@ class _Writer:
         self._write()
 
     def send(self, x: TracedCollective, pieces: Sequence[int]) -> None:
-        """Write a collective, which runs beside what is computed behind it."""
+        """Write a collective, which runs beside the computing after it."""
         count = math.prod(self.made.pieces.pieces[n].digit.size for n in pieces)
         over = self.made.pieces.listed(pieces)
         cut = count if x.kind in _CUTS else 1

@@ -15,7 +15,7 @@ _MOST_SHIFT = 1e-3
 """The seconds that clocks of ranks may be apart before it is said."""
 
 _SURE = 4
-"""How many times the spread of the distances of ends the distance of clocks is, at least."""
+"""The least distance of two clocks, in multiples of the spread of the distances of ends."""
 
 _RANK = re.compile(r"rank[-_.]?(\d{1,9})", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,9}")
@@ -51,7 +51,7 @@ def ranks_by_name(paths: Sequence[Path]) -> list[int]:
 
 
 def check_ranks(trace: Trace) -> None:
-    """Check that each rank is there once, and say which are missing.
+    """Check that no rank is there twice, and remark missing ranks.
 
     Raises:
         ReadError: one is there twice.
@@ -80,10 +80,10 @@ def check_sizes(trace: Trace) -> None:
 
 
 def align(trace: Trace) -> None:
-    """Bring the clocks of all files to that of the first: collectives end together.
+    """Bring the clocks of all files to that of the first file: collectives end together.
 
-    Clocks of one computer are one; those of several may be milliseconds apart. Ends that are apart
-    by more or less, each time, are not those of one clock.
+    Clocks of one computer are one; those of several may be milliseconds apart. Ends at varying
+    distances are not those of one clock.
     """
     files: dict[str, list[RankTrace]] = defaultdict(list)
     for rank in trace.ranks:
@@ -108,8 +108,7 @@ def align(trace: Trace) -> None:
 
 
 def _ends(rank: RankTrace) -> Mapping[tuple[str, float, str, int], float]:
-    """Return the ends of the collectives of a rank, by what they are and how many such came
-    before."""
+    """Return the ends of the collectives of a rank, by kind and number of earlier alike ones."""
     count: dict[tuple[str, float, str], int] = defaultdict(int)
     found: dict[tuple[str, float, str, int], float] = {}
     for each in rank.collectives:

@@ -1,4 +1,4 @@
-"""What ran on each rank, whatever tool recorded it. Times are in seconds."""
+"""The steps that ran on each rank, by any tool. Times are in seconds."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ class Span(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length in seconds."""
         return self.end - self.start
 
 
@@ -61,7 +61,7 @@ class TracedCollective:
 
     @property
     def seconds(self) -> float:
-        """How long it ran on this rank, waiting for others included."""
+        """Its time on this rank, with the wait for others."""
         return self.end - self.start
 
 
@@ -123,13 +123,13 @@ class KernelWork:
 
 @dataclass
 class RankTrace:
-    """What a rank ran.
+    """The work that ran on a rank.
 
     Attributes:
         rank: its number in the job.
-        file: where that is written.
+        file: the file of the trace.
         work: its kernels, without those of collectives and waits.
-        waits: when its host or a stream does nothing but wait for a collective.
+        waits: the times at which its host or a stream only waits for a collective.
         collectives: in the order in which they were issued.
         steps: the steps of training, if the trace marks them.
         marks: what its host says it does, such as loading data.
@@ -170,7 +170,7 @@ class RankTrace:
 
 @dataclass
 class Trace:
-    """What all ranks ran that were recorded.
+    """The work that ran on all recorded ranks.
 
     Attributes:
         tool: what recorded it, in words.
@@ -216,7 +216,7 @@ class TimeIntervals:
 
     @property
     def seconds(self) -> float:
-        """How long they are together."""
+        """Their total length in seconds."""
         return float((self.end - self.start).sum())
 
     def within(self, start: float, end: float) -> "TimeIntervals":

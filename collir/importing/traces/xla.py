@@ -1,8 +1,8 @@
 """Profiles of XLA, as ``jax.profiler`` writes them: Chrome's JSON, a file for each host.
 
-A device is a process of the trace, and what it runs is on threads with names of their own: kernels
-on its streams (GPUs), or operations of HLO one after the other (TPUs). On CPUs, operations of HLO
-are on the threads of the host, with the number of their device.
+A device is a process of the trace, and its work is on threads with names of their own: kernels on
+its streams (GPUs), or operations of HLO one after the other (TPUs). On CPUs, operations of HLO are
+on the threads of the host, with the number of their device.
 """
 
 import re
@@ -30,7 +30,7 @@ _MARKS = ('"/host:CPU"', '"/device:', '"hlo_op"')
 
 @dataclass
 class _Device:
-    """What was read of a device.
+    """The data read of a device.
 
     Attributes:
         kernels, sent: what ran on its streams, without collectives, and these.
@@ -50,7 +50,7 @@ class _Device:
 
 @dataclass
 class _Reading:
-    """What was read of a file.
+    """The data read of a file.
 
     Attributes:
         processes, threads: their names.
@@ -149,7 +149,7 @@ def _on_device(span: Span, arguments: Mapping[str, Any], thread: str, device: _D
 
 
 def _on_host(span: Span, arguments: Mapping[str, Any], thread: str, read: _Reading) -> bool:
-    """Take in what the host did, such as a step, or what a CPU ran as a device."""
+    """Read an event of the host, such as a step, or an operation of a CPU as a device."""
     if step := text(arguments.get("step_num")):
         read.steps.append(Span(f"{span.name} {step}", span.start, span.end))
         return True

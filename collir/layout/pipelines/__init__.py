@@ -1,7 +1,7 @@
 """Pipelines as plain values: tasks, the order of tasks at each place, and rules for such orders.
 
-- ``tasks``: tasks, and which tasks of a microbatch need which others at which places
-- ``schedule``: the order of tasks at each place, and what is wrong with one
+- ``tasks``: the tasks of a microbatch, their dependencies and their places
+- ``schedule``: the order of tasks at each place, and checks of it
 - ``timing``: the earliest start of each task, and the cycle of a schedule that deadlocks
 - ``rules``: the schedules of the literature by their names
 - ``orders``: the orders of these rules

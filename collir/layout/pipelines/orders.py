@@ -127,10 +127,10 @@ def zb_v(places: int, microbatches: int, place: int) -> Order:
 
 
 def dualpipe(places: int, microbatches: int, place: int) -> Order:
-    """Return the order of DualPipe, with so many microbatches in each of the two directions.
+    """Return the order of DualPipe, with ``microbatches`` in each of the two directions.
 
-    Place s has chunks s and 2P - 1 - s. Its steps are those of DeepSeek's program, in which a
-    forward and a backward that overlap are one after the other here.
+    Place s has chunks s and 2P - 1 - s. The steps are those of DeepSeek's program; overlapping
+    forward and backward tasks follow each other here.
     """
     outer = min(place, places - 1 - place)
     inner = places // 2 - outer - 1

@@ -52,7 +52,7 @@ class ScheduleRule:
         source: where it was published.
         order: the order of a place, with W tasks.
         chunks: number of chunks at each place; 0: any.
-        splits: whether W are tasks of their own, each way that the rule allows; the default first.
+        splits: the allowed choices of whether W are tasks of their own; the default first.
         directions: number of copies of the model, each of which takes its part of the microbatches
             from another end; 1 or 2.
         is_v: whether the chunks go down the places and up again, not round.

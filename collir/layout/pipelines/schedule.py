@@ -15,7 +15,7 @@ class Schedule:
 
     Attributes:
         orders: the tasks of each place, in order.
-        microbatches: number of microbatches, of which each part has a task each.
+        microbatches: number of microbatches; each part has a task for each of them.
         splits_backward: whether W are tasks of their own.
     """
 

@@ -46,7 +46,7 @@ def parse_task(text: str) -> Task:
     """Return the task that is printed as a text.
 
     Raises:
-        ValueError: the text is none of a task.
+        ValueError: the text is no task.
     """
     if (match := _TASK.fullmatch(text)) is None:
         raise ValueError(

@@ -10,8 +10,8 @@ class Labels:
     """The best costs at which each state was reached, for one worker.
 
     For the ``k`` best solutions, a node is dropped once ``k`` others have reached its state at no
-    greater cost. Each worker has its own labels: it drops a node only for a node that it has itself
-    visited, and whose children some worker searches, so that no solution is lost.
+    greater cost. Each worker has its own labels. It drops a node only for nodes that it visited
+    itself, whose children some worker searches, so that no solution is lost.
     """
 
     def __init__(self, problem: Problem[Any], k: int = 1, with_depth: bool = False):

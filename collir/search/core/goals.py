@@ -181,7 +181,7 @@ class BestSolutions(_NoFold):
 
 
 class TargetSolution(_NoFold):
-    """One solution that is as good as a target, or better."""
+    """A solution at least as good as a target."""
 
     kind: Kind = "decide"
 

@@ -72,10 +72,10 @@ class SearchPlan:
 
     @property
     def counts(self) -> bool:
-        """Return whether searching a node twice, after a worker was lost, changes the answer.
+        """Return whether searching a node twice, after the loss of a worker, changes the answer.
 
-        The single best solution does not change: then a report that gives nodes away need not say
-        what is left of the task.
+        The single best solution does not change; then a report that gives nodes away need not list
+        the rest of the task.
         """
         return self.kind == "enumerate" or self.k > 1
 

@@ -118,8 +118,8 @@ class Problem(Generic[Node]):
         """Return a compiled search of subtrees for this kind of search, or None.
 
         ``fold`` is the fold of an enumeration, None for the other kinds. Each worker calls this
-        once, so it is the place to compile and to prepare arrays. Kernels are not used for several
-        best solutions, nor with a depth limit.
+        once, to compile and to prepare arrays. Kernels are not used for several best solutions, nor
+        with a depth limit.
         """
         return None
 

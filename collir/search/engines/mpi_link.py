@@ -86,7 +86,7 @@ def _names_lost_rank(
 
 
 class Link:
-    """One rank's end of the connection; all ranks make it and close it together.
+    """A rank's end of the connection; all ranks make it and close it together.
 
     Args:
         comm: the communicator of the ranks.

@@ -302,7 +302,7 @@ class Coordinator:
             self._put(report.kept if report.kept is not None else task, report.ident, worker)
 
     def _solutions(self, solutions: list[RankedSolution], base: int, making: bool) -> None:
-        """Keep the best solutions; where there is an order, it decides between equal solutions.
+        """Keep the best solutions; among equal ones the order decides, if there is one.
 
         Solutions of the task that makes all other tasks (``making``) precede those of later tasks.
         """

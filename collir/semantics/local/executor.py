@@ -1,10 +1,10 @@
-"""The executor of local programs: all ranks, each step of any of them next.
+"""The executor of local programs: it runs the operations of all ranks in a random order.
 
-Ranks run one operation at a time, in an order that is drawn. A collective ends at some time behind
-its start on all ranks of its group. Until the rank waits, nobody may write its operand, or touch
-its result. So what may overlap does, and what is wrong in some order is found:
-memory that is read before it is written, behind its end, or while a collective uses it; two values
-in one place; collectives that ranks start in different orders; ranks that wait for each other.
+Ranks run one operation at a time, in an order that is drawn. A collective ends at some time after
+its start on all ranks of its group. Until the rank waits, nothing may write its operand, or touch
+its result. So operations overlap wherever they may, and mistakes that show in some order are found:
+memory read before it is written, after it is freed, or while a collective uses it; two values in
+one place; collectives started in different orders; ranks that wait for each other.
 """
 
 import random
@@ -83,7 +83,7 @@ def execute_local(
 
 
 class LocalExecution:
-    """One run of a function on all ranks."""
+    """A run of a function on all ranks."""
 
     def __init__(self, function: LocalFuncOp, rng: random.Random):
         self.function, self.rng = function, rng
@@ -218,7 +218,7 @@ class LocalExecution:
 
 
 class RankRun:
-    """One rank: its memory, and where it is in the program."""
+    """The state of one rank: its memory, and its place in the program."""
 
     def __init__(self, execution: LocalExecution, number: int):
         self.execution, self.number = execution, number

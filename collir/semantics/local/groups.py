@@ -11,7 +11,7 @@ from collir.layout.operation_table import OperationTable
 from collir.semantics.reference.collectives import Array, combine
 
 _FIRST = "first"
-"""Stands for a number that no collective has, which is 0."""
+"""A stand-in for a property that a collective lacks: 0."""
 
 Parts = Sequence[Array | None]
 """The operands of the ranks of a group, in order; None where one has none."""
@@ -70,8 +70,8 @@ class GroupMeaning:
     Attributes:
         run: a function from the operands of all ranks, as flat arrays, and the sizes of the blocks
             that leave them, to their results.
-        sender: the number that says which rank alone has an operand; None: all do.
-        receiver: the number that says which rank alone gets a result; None: all do.
+        sender: the number of the only rank with an operand; None: all ranks have one.
+        receiver: the number of the only rank with a result; None: all ranks get one.
     """
 
     run: Callable[[StartOp, Parts, Counts], Parts]

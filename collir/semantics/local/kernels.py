@@ -68,7 +68,7 @@ def computed(op: ComputeOp, step: DistOp, inputs: Sequence[Array], starts: Seque
 
 
 def _on_whole(step: DistOp, shape: Sequence[int]) -> DistOp:
-    """Return an operation that makes the whole of which a rank has a block."""
+    """Return the operation on the whole value of which a rank has a block."""
     to = DistTensorType(DistType(step.layout("to").dtype, tuple(map(Dim, shape))))
     properties: dict[str, Attribute] = {**step.properties, "to": to}
     return type(step).create(operands=step.operands, properties=properties, result_types=[to])

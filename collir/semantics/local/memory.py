@@ -17,15 +17,15 @@ class LocalError(RuntimeError):
 
 @dataclass(eq=False)
 class RankMemory:
-    """Elements that a rank has.
+    """The elements of a rank.
 
     Attributes:
-        name: what messages call it.
+        name: its name in messages.
         data: the elements.
         written: whether each has been written.
         is_constant: whether nothing may be written.
         is_gone: whether its life has ended.
-        uses: what is under way, each with its first element, the one behind its last, and whether
+        uses: the uses under way, each with its first element, the one behind its last, and whether
             it writes.
     """
 

@@ -1,8 +1,8 @@
-"""Conversions between a global tensor and the buffers of all devices, as a type says.
+"""Conversions between a global tensor and the buffers of all devices, by a type.
 
 Generated inputs are small integers, chosen so that every order of reducing them, and every
 average over a part of the devices, is exact in every dtype. Results may be compared bit by bit.
-Parameters are such integers times a power of two, so that layers do not magnify what they get.
+Parameters are such integers times a power of two, so that layers do not magnify their inputs.
 States, such as the mean of squares of a gradient, are not negative, and scalars, such as the number
 of a step, are positive.
 """

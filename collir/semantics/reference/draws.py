@@ -15,7 +15,7 @@ BITS = {"bf16": 8, "f16": 11, "f32": 24, "f64": 32}
 
 
 def mixed(x: Any) -> Any:
-    """Return 32 bits of which each depends on all bits of a number, for an array of uint32."""
+    """Return 32 bits that each depend on all bits of a number, for an array of uint32."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
     return x ^ (x >> np.uint32(16))

@@ -82,11 +82,10 @@ def exact(function: FuncOp) -> bool:
 
 
 def exact_results(function: FuncOp, given: Container[SSAValue] = ()) -> list[bool]:
-    """Return for each result of a function whether no step that it depends on rounds, in any order
-    of reducing.
+    """Return for each result of a function whether it depends on no step that rounds, in any order.
 
     Args:
-        given: the arguments that may be any numbers; others are those that ``buffers`` generates.
+        given: the arguments that may be any numbers; ``buffers`` generates the others.
     """
     mesh, roles = mesh_of(function), argument_roles(function)
     inputs = [
@@ -104,7 +103,7 @@ def _any_input(x: DistType) -> _Grid:
 
 @dataclass(frozen=True)
 class _Tracking:
-    """The grids of the values of a program and of those that it runs."""
+    """The grids of the values of a program and its callees."""
 
     mesh: Mesh
 
@@ -334,7 +333,7 @@ def roundings(function: FuncOp) -> int:
 
 
 def _roundings(ops: Iterable[Operation], mesh: Mesh) -> int:
-    """Return an upper bound of the roundings of steps, with those that loops run."""
+    """Return an upper bound of the roundings of steps, with those in loops."""
     count = 0
     for op in ops:
         count += 1

@@ -111,13 +111,13 @@ def _step_functions() -> type[_Changing]:
 
 @register_impls
 class _NestedFunctions(InterpreterFunctions):
-    """Functions, calls and loops, as their definitions say.
+    """Functions, calls and loops, run by their definitions.
 
     xDSL has functions too, in a module that imports all of its interpreters: a quarter of a second.
 
     Attributes:
-        copies: what removes the functions at the values of calls again, behind the run.
-        at_values: the functions that calls run, by what is called, at which values and where.
+        copies: the context that removes functions at the values of calls after the run.
+        at_values: the functions that calls run, by callee, values and place.
     """
 
     def __init__(self, copies: ExitStack):

@@ -1,4 +1,4 @@
-"""Where a run first computes what is not a finite number, and on which devices."""
+"""The first step of a run with a result that is not finite, and the devices with it."""
 
 import math
 from collections.abc import Sequence
@@ -72,8 +72,8 @@ class _Watch(Interpreter.Listener):
     """An observer of the steps of a run.
 
     Attributes:
-        first: the first step that makes what is not finite, and where.
-        healthy: whether the operands of the steps that run now have none of it.
+        first: the first step with a result that is not finite, and its devices.
+        healthy: whether all operands of the running steps are finite.
     """
 
     def __init__(self, what: str):

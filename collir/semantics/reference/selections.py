@@ -1,6 +1,6 @@
 """The meaning of operations that select, by the size of elements or by integers, in numpy.
 
-Those by integers also work on a block of the dimension, which begins at a position.
+Selections by integers also work on a block of the dimension from some position on.
 """
 
 import math
@@ -122,7 +122,7 @@ def grouped_matmul_transpose(x: Any, g: Any, groups: Any, begin: int, end: int) 
 
 
 def one_hot(chosen: Any, begin: int, end: int, dtype: Any) -> Any:
-    """Return where positions of a block are those that integers name."""
+    """Return the positions of a block that integers name, as ones."""
     return (_wide_integers(chosen)[..., None] == np.arange(begin, end)).astype(dtype)
 
 

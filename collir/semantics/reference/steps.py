@@ -47,8 +47,8 @@ class Meaning:
     """The effect of a step on the buffers of all devices (``run``) and on the tensor.
 
     Attributes:
-        alone: a function of a step and of whole tensors that returns the operations that do the
-            same to these, on one device. Without it the step itself does.
+        alone: a function from a step and whole tensors to the operations on one device with the
+            same effect; by default, the step itself.
     """
 
     run: Callable[[DistOp, Args], Buffers]
@@ -411,7 +411,7 @@ def _uniform(op: DistOp, args: Args) -> Buffers:
 
 
 def _cut_out(op: DistOp, wholes: Buffers) -> Buffers:
-    """Return the block of each device that holds a tensor, of the type that an operation names."""
+    """Return each device's block of a tensor, by the type that an operation names."""
     mesh, to = mesh_of(op), op.layout("to")
     return [
         None if x is None else x[slices_of(mesh, rank, to.dims)].copy()

@@ -343,7 +343,7 @@ def _joined(at: Index, pieces: Sequence[SelectPiece]) -> Expr:
 
 
 def outline(value: Expr) -> object:
-    """Return a key that is equal for values that may continue each other."""
+    """Return a key that is equal for values that may be parts of one value."""
     if isinstance(value, Select):
         return len(value.branches)
     terms = frozenset((_outline_of(term.summand), times) for term, times in value.terms)

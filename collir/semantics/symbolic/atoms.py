@@ -114,7 +114,7 @@ def _chooses(summand: Summand) -> bool:
 
 
 class _Slots:
-    """The positions that are read in expressions, each with the variable that takes its place.
+    """The positions read in expressions, each with the variable that replaces it.
 
     Equal positions in dimensions of one size have the same variable.
     """

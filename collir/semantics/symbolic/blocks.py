@@ -1,9 +1,8 @@
-"""Operations that proofs know by their index structure only, such as ``take``.
+"""Operations that proofs only know by their index structure, such as ``take``.
 
-An index that is passed through is one that the operation handles position by position. So an
-element of the result is an element of an unknown function of the operands at its positions in the
-passed indices, over the whole of all other dimensions. It does not matter how passed dimensions are
-distributed, cut or viewed.
+An operation handles a passed index position by position. So an element of the result is an unknown
+function of the operands at its positions in the passed indices, over the whole of all other
+dimensions. It does not matter how passed dimensions are distributed, cut or viewed.
 """
 
 from collections.abc import Mapping

@@ -33,7 +33,7 @@ Variables = frozenset[Var]
 
 
 class UnprovenError(Exception):
-    """A step that symbolic execution cannot express, so that nothing is known of the program."""
+    """A step that symbolic execution cannot express; nothing is then known of the program."""
 
 
 def _union(sets: Iterable[Variables]) -> Variables:

@@ -220,7 +220,7 @@ def _least(total: Index, modulus: int) -> Index:
 
 
 def comparison_form(index: Index) -> Index:
-    """Return an index in a form in which more equal indices are represented alike.
+    """Return a form of an index that is the same for more equal indices.
 
     A base that only matters modulo a number gets the smallest coefficients modulo that number. The
     form is for comparisons only: substituting into it may be wrong.

@@ -314,7 +314,7 @@ def rule_of(op: DistOp) -> Rule | None:
 def _is_map(structure: Structure) -> bool:
     """Return whether each element of a result depends on the aligned elements of operands only.
 
-    That is so if nothing is said of the structure that is not of elementwise operations.
+    That is so if the structure is one of elementwise operations.
     """
     plain = Structure(
         structure.operands,

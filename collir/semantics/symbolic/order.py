@@ -86,7 +86,7 @@ def _key_of_index(index: Index) -> str:
 
 
 def height_of_summand(summand: Summand) -> int:
-    """Return a number above those of all variables that are bound inside a summand."""
+    """Return a number above those of all variables bound inside a summand."""
     match summand:
         case Input() | Opaque():
             return 0
@@ -103,7 +103,7 @@ def _height_of_family(family: Family) -> int:
 
 
 def height_of(expr: Expr) -> int:
-    """Return a number above those of all variables that are bound inside an expression."""
+    """Return a number above those of all variables bound inside an expression."""
     if isinstance(expr, Select):
         return max(height_of(value) for _, value in expr.branches)
     heights = (len(term.bound) + height_of_summand(term.summand) for term, _ in expr.terms)

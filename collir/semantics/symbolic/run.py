@@ -185,7 +185,7 @@ class AnyRun(ABC, Generic[V]):
         return self.spread(result, whole)
 
     def whole(self, x: DistType, value: V) -> V:
-        """Return the tensor that buffers of a type stand for, on all devices that hold a part."""
+        """Return the tensor for which buffers of a type stand, on all devices that hold a part."""
         value = self.meant(x, value)
         for number, dim in enumerate(x.dims):
             if dim.axes:

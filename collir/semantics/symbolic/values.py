@@ -92,7 +92,7 @@ class Computations:
         names: the names of their results.
         variables: the positions and coordinates that each result depends on.
         numbers: the numbers of the computations in ``known``.
-        bodies: for each loop the number of its body; bodies with the same number compute the same.
+        bodies: for each loop the number of its body; equal bodies have the same number.
         arguments: the numbers of positions in each dimension of an argument, then those of
             coordinates on the sub-axes that it is partial over.
         of_models: whether there are operations of models. These are known functions, which may be

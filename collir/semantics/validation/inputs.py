@@ -40,7 +40,7 @@ class InputDraw(Enum):
 
 
 MODERATE = (InputDraw.UNIT, InputDraw.INTEGERS, InputDraw.POSITIVE, InputDraw.SHALLOW)
-"""The kinds at which a right program computes finite numbers where another one does."""
+"""The kinds of inputs at which right programs agree on which numbers are finite."""
 
 KINDS = (*MODERATE, *[InputDraw.MAGNITUDES] * 4)
 """The kinds of the runs, in order."""
@@ -56,13 +56,13 @@ _SELECTIONS = {"take": (1, 0), "take_transpose": (1, None), "cross_entropy": (1,
 
 @dataclass
 class ArgumentUse:
-    """How a function uses an argument.
+    """The use of an argument in a function.
 
     Attributes:
         x: its type.
-        fan: the products that are added up in an element of the first contraction that it is a
-            weight of; 1 if there is none.
-        depth: the number of layers that it is a stack of the weights of.
+        fan: the number of products in an element of the first contraction with it as a weight; 1 if
+            there is none.
+        depth: the number of layers whose weights it stacks.
         positions: the number of positions that it selects from, or None.
         magnitudes: sizes at which some step sees a number near a constant, or near 1.
     """
@@ -110,7 +110,7 @@ def _follow(
 def _note(
     op: DistOp, sources: dict[SSAValue, int], arguments: Sequence[ArgumentUse], depth: int
 ) -> None:
-    """Note what a step says of the arguments that it uses."""
+    """Note the uses that a step makes of arguments."""
     name, known = op.mnemonic, [x for x in op.operands if x in sources]
     if not known:
         return

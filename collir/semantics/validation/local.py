@@ -1,5 +1,5 @@
-"""Validation of programs of ranks: they run in orders that are drawn, beside the function that they
-were made of."""
+"""Validation of programs of ranks: they run in random orders, beside the function they came
+from."""
 
 import random
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _RUNS = 3
 """The orders in which ranks run."""
 
 _CLOSE = 64.0
-"""How many units in the last place of the largest element sums in other orders may lie apart."""
+"""The most units in the last place of the largest element between sums in different orders."""
 
 
 def compare_local(before: FuncOp, after: LocalFuncOp, seed: int, memory: int) -> Verdict:

@@ -1,10 +1,10 @@
 """Proofs of functions with loops, by induction over the iterations.
 
-The bodies of two loops are functions of carries, slices and invariants. If it is proven that both
-compute the same, and the loops have equal operands, then what the carries stand for is equal before
-the first iteration, and after each iteration if it was before. So the loops compute the same, and
-each is one unknown function in the proof of the functions that they are in. The proof takes as long
-for 96 iterations as for 2.
+The bodies of two loops are functions of carries, slices and invariants. If both are proven to
+compute the same, and the loops have equal operands, then their carries are equal before the first
+iteration, and stay equal after each one. So the loops compute the same, and count as one unknown
+function in the proof of the functions around them. The proof takes as long for 96 iterations as for
+2.
 
 If such a proof fails, both functions get forms that are more alike. First, loops of equally many
 iterations become one, where the second needs of the first what this stacks only. If that is not
@@ -103,10 +103,8 @@ def numbered_bodies(before: FuncOp, after: FuncOp) -> dict[RepeatOp, int]:
 
 
 def _same_body(a: RepeatOp, b: RepeatOp) -> bool:
-    """Return whether it is proven that the bodies of two loops compute the same.
-
-    Where their types have different layouts, that is of the tensors that these stand for.
-    """
+    """Return whether the bodies of two loops are proven to compute the same. If their types have
+    different layouts, their tensors are compared."""
     arguments = [[dist_type(arg) for arg in op.body.block.args] for op in (a, b)]
     yielded = [[dist_type(value) for value in op.yielded] for op in (a, b)]
     if arguments[0] == arguments[1] and yielded[0] == yielded[1]:
@@ -121,7 +119,7 @@ def _same_body(a: RepeatOp, b: RepeatOp) -> bool:
 
 
 def _tensors(types: Sequence[DistType]) -> list[Hashable]:
-    """Return what types say of the tensors that their values stand for, wherever these are."""
+    """Return the tensors that values of some types stand for, whatever their layouts."""
     return [(x.dtype, x.shape, x.partial, x.reduction) for x in types]
 
 
@@ -174,7 +172,7 @@ def _without_sliced_carries(function: FuncOp, loop: RepeatOp) -> bool:
 
 
 def _starts_as_expected(function: FuncOp, carry: SlicedCarry) -> bool:
-    """Return whether it is proven that a loop begins with what slices in front of its own give."""
+    """Return whether a loop is proven to begin with the value that earlier slices would give."""
     place = _loops(function).index(carry.loop)
     with scratch_copy(function) as actual, scratch_copy(function) as expected:
         copies = [sliced_carry(_loops(copy)[place], [carry.number]) for copy in (actual, expected)]

@@ -117,8 +117,8 @@ def _name(op: DistOp) -> str:
 
 
 def _live(block: Block, wanted: Iterable[int]) -> tuple[list[DistOp], set[SSAValue]]:
-    """Return the operations that some of the values at the end of a block depend on, in order and
-    those in loops too, and all values that they need.
+    """Return the operations that some final values of a block depend on, in order and with those in
+    loops, and all values that they need.
 
     Args:
         wanted: the numbers of the values.
@@ -142,7 +142,7 @@ def _live(block: Block, wanted: Iterable[int]) -> tuple[list[DistOp], set[SSAVal
 
 
 def _live_in_loop(op: RepeatOp, wanted: set[int]) -> tuple[list[DistOp], set[SSAValue]]:
-    """Return what some results of a loop depend on, carries that one of them needs included."""
+    """Return the operations and values that some results of a loop need, also by carries."""
     while True:
         live, needed = _live(op.body.block, wanted)
         carried = {number for number, carry in enumerate(op.carries) if carry in needed}

@@ -1,7 +1,7 @@
 """Runs of two functions on the same random inputs, on the buffers of all devices.
 
-Both functions run in float64, and then twice with other roundings (``reference.rounding``). What
-these move in a result is what rounding may do. A difference that is larger is a mistake, however
+Both functions run in float64, and then twice with other roundings (``reference.rounding``). The
+changes of a result by these are the effect of rounding. A larger difference is a mistake, however
 small it is beside the result. In the types of the program itself, both run once, for overflow.
 """
 
@@ -31,7 +31,7 @@ _WIDE = 8
 """Bytes of an element in a run."""
 
 _MARGIN = 16.0
-"""How many times as far as two runs with other roundings lie apart, rounding may move a result."""
+"""The largest effect of rounding, in multiples of the distance of two runs with other roundings."""
 
 _LEAST = 2.0**-48
 """The relative difference that is rounding in any case, as of the parts of a partial result."""

@@ -14,7 +14,7 @@ from collir.ir.steps import first_use
 
 
 def refined(function: FuncOp, reference: FuncOp) -> Renaming | None:
-    """Return the sub-axes of the mesh of ``reference`` that replace each of those of a function, or
+    """Return the sub-axes of the mesh of ``reference`` that replace each sub-axis of a function, or
     None.
 
     It is None unless both meshes have the same axes, by name and size, and by weights if the

@@ -193,11 +193,11 @@ def compare_modules(
 ) -> list[Checked]:
     """Compare the functions of two modules by name; return the verdicts in the order of ``after``.
 
-    A function that only ``after`` has is compared with the function whose place it takes, if any.
+    A function in ``after`` alone is compared with the function that it replaces, if any.
 
     Args:
-        new: whether ``after`` may have additional functions. Those that others call are parts of
-            these, and may always be there; private ones, that only others call, need not be.
+        new: whether ``after`` may have additional functions. Called functions are parts of their
+            callers and may always be new; private ones may be missing.
 
     Raises:
         DiagnosticError: functions differ, or one of the modules lacks a function.

@@ -133,8 +133,8 @@ _SCALARS: dict[int, tuple[int, Convert]] = {
     29: (BYTES, text),
     31: (BYTES, bytes),
 }
-"""The wire types of the values of attributes, and what makes values of what is read, by the numbers
-of the fields; a list has the number behind."""
+"""The wire types of the values of attributes, and their converters, by the numbers of the fields; a
+list has the next number."""
 
 _WRITTEN = {
     "num_ops": 9,

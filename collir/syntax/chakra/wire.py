@@ -100,10 +100,10 @@ def fields(data: bytes) -> Iterator[Field]:
 
 
 def messages(data: bytes) -> Iterator[bytes]:
-    """Yield messages, each of which stands behind its length.
+    """Yield messages, each preceded by its length.
 
     Raises:
-        WireError: the bytes end within one.
+        WireError: the bytes end within a message.
     """
     place = 0
     while place < len(data):

@@ -1,9 +1,9 @@
-"""Layers at places such that the place that works longest works as short as possible.
+"""The numbers of layers at places that let the slowest place work as short as possible.
 
-A place works a time that does not depend on its layers (what stands in front of them at the first
-place, the loss at the last) and a time for each layer. Layers are given one after the other to the
-place that then works shortest: an exchange of two choices shows that no other numbers have a
-smaller maximum, as the time of a place only grows with its layers.
+A place works for a fixed time (for steps in front of the layers at the first place, the loss at the
+last) and for a time for each layer. Layers are given one after the other to the place that then
+works shortest. An exchange of two choices shows that no other numbers have a smaller maximum, as
+the time of a place only grows with its layers.
 """
 
 import heapq
@@ -39,7 +39,7 @@ class PlaceWork:
 
 @dataclass(frozen=True)
 class Balance:
-    """Layers of places.
+    """The numbers of layers at places.
 
     Attributes:
         totals: the layers of each place.
@@ -53,7 +53,8 @@ class Balance:
 
 
 def balanced(works: Sequence[PlaceWork], layers: int, rows: int = 1) -> Balance | None:
-    """Return the best numbers of layers at places; of equally good ones, more at later places.
+    """Return the best numbers of layers at places; of equally good numbers, those with more layers
+    at later places.
 
     Args:
         rows: the chunks at each place; all rounds of chunks share layers in one proportion.
@@ -69,7 +70,7 @@ def balanced(works: Sequence[PlaceWork], layers: int, rows: int = 1) -> Balance 
 
 
 def _shared(works: Sequence[PlaceWork], count: int, units: int) -> tuple[int, ...] | None:
-    """Return the layers of places, where ``count`` times as many as ``units`` are shared."""
+    """Return the layers of places when ``count`` times ``units`` layers are given out."""
     totals = [units] * len(works)
     if any(units > work.most for work in works):
         return None
@@ -88,7 +89,7 @@ def _shared(works: Sequence[PlaceWork], count: int, units: int) -> tuple[int, ..
 def works_of(
     loop: RepeatOp, simulation: Simulation, sizes: Sequence[int]
 ) -> tuple[list[PlaceWork], list[float]]:
-    """Return the works of places as a simulation of a pipeline has them, and the peaks of memory.
+    """Return the works of places in a simulated pipeline, and the peaks of memory.
 
     Args:
         sizes: the layers of each chunk.
@@ -141,8 +142,8 @@ def limited(
 ) -> list[PlaceWork]:
     """Return works with the most layers that memory has room for.
 
-    The bytes of a place are a linear function of its layers, which two simulations give. Where a
-    place has always had equally many layers, all its bytes count as those of layers.
+    The bytes of a place are a linear function of its layers, which two simulations determine. If a
+    place always had the same number of layers, all of its bytes count as bytes of layers.
 
     Args:
         memory: bytes.

@@ -1,4 +1,4 @@
-"""Plans with as many layers at each place as let the longest place work shortest."""
+"""Plans with the numbers of layers that let the slowest place work shortest."""
 
 import math
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def balanced_plan(
 ) -> StagePlan:
     """Return a plan with the layers of each chunk, and remark them.
 
-    The longest place is not all that counts where sends take long: of the numbers that were
-    simulated, the fastest that fit into memory are taken.
+    Where sends take long, the slowest place does not decide alone. So the fastest of the simulated
+    numbers that fit into memory are taken.
 
     Args:
         plan: a plan with the name of a schedule.

@@ -1,11 +1,11 @@
-"""Lower bounds of the time of a pipeline of which some tasks have run.
+"""Lower bounds of the time of a partly run pipeline.
 
 Each place must run the rest of its tasks one after the other, and the last of them has a tail: the
-rest of its microbatch. A set of tasks of a place ends no earlier than its earliest start, its work
-and its least tail together, for the sets of tasks that start late and have a long tail. Before the
+rest of its microbatch. A set of tasks of a place ends no earlier than the sum of its earliest
+start, its work and its least tail; sets that start late and have a long tail are tried. Before the
 next B of a place only as much F may run as there is memory for. Where a place has one chunk and
-room for M microbatches, one leaves its slot no earlier than a round trip after it came, and the
-last F starts behind the tasks that free the slots of all but the last M.
+slots for M microbatches, a microbatch leaves its slot no earlier than a round trip after it came.
+The last F starts after the tasks that free the slots of all microbatches but the last M.
 """
 
 import math
@@ -36,7 +36,7 @@ class WorkBounds:
     def earliest(
         self, counts: Sequence[int], ends: Sequence[Sequence[float]], clocks: Sequence[float]
     ) -> tuple[list[float], list[bool]]:
-        """Return lower bounds of the start of the next task of each part, and which are exact.
+        """Return lower bounds of the next start of each part, and whether each is exact.
 
         A bound is exact if all that the task needs has run.
 
@@ -76,7 +76,7 @@ class WorkBounds:
         Args:
             earliest: lower bounds of the next start of each part.
             free: seconds before which the place starts no task.
-            held: what the place keeps.
+            held: the amount that the place keeps.
         """
         tables, all_count = self._tables, self._microbatches
         limited = self._limits[place] < math.inf
@@ -131,9 +131,9 @@ class WorkBounds:
     def _before_backward(
         self, place: int, counts: Sequence[int], earliest: Sequence[float], held: float
     ) -> tuple[float, float]:
-        """Return when the next B of a place may start, and the most work before that.
+        """Return the earliest start of a place's next B, and the most work before it.
 
-        Until then the place may run W of earlier B, and the F for which there is room.
+        Before it the place may run W of earlier B, and as many F as memory has room for.
         """
         tables = self._tables
         returned, room, weights = math.inf, self._limits[place] - held, 0.0
@@ -182,7 +182,7 @@ class _Slots(NamedTuple):
         forward: the F of the chunk.
         number: the most microbatches in flight.
         trip: least seconds from the start of F to the end of the task that frees its slot.
-        freeing: that task, and a task of this place that it needs.
+        freeing: this task, and a task of the place that it needs.
     """
 
     forward: int
@@ -206,10 +206,10 @@ class _Slots(NamedTuple):
 
 
 def _most_forward(forward: Sequence[tuple[float, float, int]], room: float) -> float:
-    """Return the most seconds of F for which there is room.
+    """Return the most seconds of F that memory has room for.
 
     Args:
-        forward: seconds of each part, what it keeps, and its number of microbatches left.
+        forward: for each part, its seconds, the amount it keeps, and its microbatches left.
     """
     work = sum(duration * left for duration, _, left in forward)
     if not forward or any(kept <= 0 for _, kept, _ in forward):

@@ -5,8 +5,8 @@ the named schedules, lists by priority, and the best schedule without contention
 the fastest of all that fits into memory is taken. Then schedules are made for the delays of sends
 that its simulation shows.
 
-The bound is that of what contention only makes slower: tasks and sends take at least the time that
-they take alone, and all sends between two places share a stream.
+The bound ignores contention, which only makes schedules slower: tasks and sends take at least as
+long as alone, and all sends between two places share a stream.
 """
 
 import math
@@ -58,7 +58,7 @@ class PlanChoice:
 
     Attributes:
         plan: how the step is cut, with the schedule.
-        origin: the rule that the schedule is from; "" if it was searched for.
+        origin: the rule of the schedule; "" if a search found it.
         time: the seconds of the function in a simulation.
         bound: no schedule takes less, in seconds.
         ended: why a search ended early; "" if none did.

@@ -3,8 +3,7 @@
 A schedule becomes faster only if the order of some place changes within a critical path, a chain of
 tasks without a pause that ends last. The exchange of two neighbours on such a path never makes a
 cycle (van Laarhoven et al., Job Shop Scheduling by Simulated Annealing, 1992). Exchanges are drawn
-at random, and accepted where the time grows by no more than a part of it that falls to 0
-in each round.
+at random, and accepted if the time grows by at most a share that falls to 0 in each round.
 """
 
 import math
@@ -62,7 +61,7 @@ def improved_schedule(
 
 
 def _exchanges(work: PipelineWork, run: PipelineRun) -> list[Position]:
-    """Return the second of each two neighbours on a critical path that may change places."""
+    """Return the second task of each pair on a critical path that may be exchanged."""
     orders, starts, ends = run.schedule.orders, run.starts, run.ends
     position = {
         task: (place, index)
@@ -92,7 +91,7 @@ def _exchanges(work: PipelineWork, run: PipelineRun) -> list[Position]:
 def _exchanged(
     work: PipelineWork, schedule: Schedule, place: int, index: int
 ) -> PipelineRun | None:
-    """Return the run with a task before the one in front of it; None if memory is short."""
+    """Return the run with a task moved before its predecessor; None if memory is short."""
     order = list(schedule.orders[place])
     order[index - 1], order[index] = order[index], order[index - 1]
     orders = (*schedule.orders[:place], tuple(order), *schedule.orders[place + 1 :])

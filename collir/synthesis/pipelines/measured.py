@@ -35,7 +35,7 @@ _INSTANT = 1e-15
 
 
 class ResultTransfer(NamedTuple):
-    """How the result of a task of a microbatch comes to the devices that run another.
+    """The way of a task's result to the devices that run another task.
 
     Attributes:
         source: the number of the step of the task.
@@ -88,11 +88,11 @@ def delays_of(graph: TaskGraph, simulation: Simulation) -> dict[tuple[Part, Part
 
 
 def outside_of(simulation: Simulation) -> float:
-    """Return the least seconds of a function before the first task of its pipeline and behind the
-    last one, whatever the schedule is.
+    """Return the least seconds of a function before the first task of its pipeline and after the
+    last one, under any schedule.
 
-    Each device waits for the steps before the pipeline, one after the other, and for those behind
-    it from the first one that is on the stream of tasks, or that needs the last task.
+    Each device waits for all steps before the pipeline, one after the other. Of the steps behind
+    it, those count from the first on that is on the stream of tasks, or needs the last task.
     """
     program = simulation.program
     inside = [number for number, step in enumerate(program) if step.of_pipeline]
@@ -120,8 +120,8 @@ def seconds_on(tasks: Iterable[StepTask], device_class: int) -> float:
 
 
 def links_bound(work: PipelineWork, simulation: Simulation) -> float:
-    """Return the least seconds of a pipeline in which each stream sends all that it has to, behind
-    the first task that sends and in front of the last that receives."""
+    """Return the least seconds of a pipeline whose streams are always sending, between the first
+    task that sends and the last one that receives."""
     tables, program = work.tables, simulation.program
     number = {part: n for n, part in enumerate(tables.parts)}
     ends: list[float] = []
@@ -150,10 +150,9 @@ def links_bound(work: PipelineWork, simulation: Simulation) -> float:
 
 
 def work_of(loop: RepeatOp, simulation: Simulation) -> PipelineWork:
-    """Return the work of a loop with a schedule, as a simulation of its function has it.
+    """Return the work of a loop with a schedule, from a simulation of its function.
 
-    A place may keep what the memory of its device has beside what it holds under the schedule that
-    was simulated, less the activations.
+    A place may keep activations in all memory without other values in the simulation.
 
     Raises:
         PipelineError: the loop is no pipeline.
@@ -186,8 +185,8 @@ def work_of(loop: RepeatOp, simulation: Simulation) -> PipelineWork:
 
 
 def shortage(work: PipelineWork) -> str:
-    """Return what a place lacks to keep one microbatch of each of its chunks, as the end of a
-    sentence; empty if all can."""
+    """Return the memory that a place lacks to keep one microbatch of each of its chunks, as the end
+    of a sentence; empty if all places have enough."""
     needed = [0.0] * work.places
     for (kind, chunk), place in work.graph.places.items():
         if kind == "F":
@@ -220,7 +219,7 @@ def _kept(pipeline: Pipeline, mesh: Mesh) -> Mapping[int, KeptActivations]:
 
 
 def _bytes(call: CallOp, users: tuple[CallOp | None, ...], mesh: Mesh) -> float:
-    """Return the bytes of the results of a task that some others take."""
+    """Return the bytes of those results of a task that some other tasks take."""
     return sum(
         float(dist_type(result).local_bytes(mesh))
         for result in call.results

@@ -1,4 +1,4 @@
-"""How a training step is cut, from what a user asks for."""
+"""Plans to cut a training step, by the wishes of a user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ BALANCED = "balanced"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user asks for.
+    """A user's wishes for a plan.
 
     Attributes:
         schedule: the name of a rule, ``OPTIMAL``, or the path of a file with tasks.
-        chunks: the number of chunks at each place; 0: as the rule has, or 2.
+        chunks: the number of chunks at each place; 0: that of the rule, or 2.
         split: whether gradients of weights are tasks of their own where the rule allows both.
-        layers: the layers of each chunk; none: as the weights of the axis have it.
+        layers: the layers of each chunk; none: by the weights of the axis.
     """
 
     schedule: str
@@ -40,7 +40,7 @@ class Wanted:
 
 
 def layers_wanted(words: Sequence[int | str]) -> tuple[int, ...] | None:
-    """Return the layers of each chunk that an option says; None if they are to be balanced.
+    """Return the layers of each chunk that an option names; None if they are to be balanced.
 
     Raises:
         DiagnosticError: a word is no integer.
@@ -92,9 +92,9 @@ def plan_of(wanted: Wanted, loop: RepeatOp, axis: PipelineAxis) -> StagePlan:
 
 
 def optimal_plans(wanted: Wanted, loop: RepeatOp, axis: PipelineAxis) -> list[StagePlan]:
-    """Return the ways to cut a step among which the best schedule is looked for, each once and with
-    a first schedule: those of all rules that fit, and as many rounds of chunks as are wanted. Where
-    layers are given, they have as many chunks."""
+    """Return the plans among which the best schedule is searched, each with a first schedule: those
+    of all rules that fit, with the wanted number of rounds of chunks. Given layers decide the
+    number of chunks."""
     size, count, layers = axis.size, loop.times, wanted.layers or None
     plans: list[StagePlan] = []
     for rule in RULES.values():
@@ -171,7 +171,7 @@ def _from_file(wanted: Wanted, loop: RepeatOp, axis: PipelineAxis) -> StagePlan:
 
 
 def _problem(schedule: Schedule, wanted: Wanted, size: int) -> str:
-    """Return why a listed schedule is none of as many chunks at each place; empty if it is."""
+    """Return why a listed schedule has not the wanted chunks at each place; empty if it has."""
     if schedule.places != size:
         return (
             f"lists the tasks of {counted(schedule.places, 'place')}, and the axis has {size}: "

@@ -1,17 +1,17 @@
-"""The search problem of pipeline schedules: which ready task a place starts next, or to wait.
+"""The search problem of pipeline schedules: at each decision, a place starts a ready task or waits.
 
 A state has the tasks that have started, in order of time. The next decision is at the place that
 can start a task the earliest: one of its tasks that are ready then, or none of them before another
 task becomes ready there. So every schedule without needless delay is reached on one path.
 
-Waiting is dropped where a task that was ready would have ended before the place starts another: it
-could have run meanwhile, with no task later than before. Of two states with the same tasks and
-waits one is dropped if no time of the other is later: the end of each place, and each arrival.
+Waiting is useless, and dropped, if a ready task would have ended before the place starts another
+one: it could have run meanwhile and delayed no task. Of two states with the same tasks and waits,
+one is dropped if none of the other's times is later: the end of each place, and each arrival.
 
 Both rules together lose no time. Let V be the least time of all completions of a state that heed
 its waits. The completion with this time and the least sum of starts heeds the waits of the next
-state on its path, as else a task could be moved ahead. So the next state has the same V, and what
-replaces it has no greater one and as few tasks left: by induction a completion in time V is found.
+state on its path; otherwise a task could be moved ahead. So the next state has the same V. A state
+that replaces it has no greater V and as few tasks left. By induction, one in time V is found.
 """
 
 import math
@@ -39,7 +39,7 @@ class StartedTasks(NamedTuple):
         clocks: seconds at which each place is free.
         held: what each place keeps.
         passed: for each place, the parts whose task was ready but not started, as bits.
-        deadlines: seconds before which the place starts a task if waiting is of use.
+        deadlines: seconds before which the place must start a task, or waiting was useless.
         started: the part of each task that has started, two bytes each.
         bound: lower bound in seconds; infinite if some place cannot go on.
         now: seconds of the next decision, the earliest at which a place can start a task.

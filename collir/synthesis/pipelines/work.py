@@ -18,9 +18,9 @@ class PipelineWork:
     Attributes:
         microbatches: number of microbatches, each of which runs every part of the graph.
         durations: seconds of each part, greater than 0.
-        sends: seconds from the end of a part to the arrival of its result at one that needs it;
-            0 where nothing is said.
-        kept: what each chunk keeps of a microbatch, in any unit; 1 where nothing is said.
+        sends: seconds from the end of a part to the arrival of its result at a part that needs it;
+            0 by default.
+        kept: the amount that each chunk keeps of a microbatch, in any unit; 1 by default.
         memory: the most that each place may keep, in the same unit; None: any amount.
     """
 
@@ -47,7 +47,7 @@ class PipelineWork:
 
     @property
     def splits_backward(self) -> bool:
-        """Whether W are tasks of their own."""
+        """True if W are tasks of their own."""
         return any(kind == "W" for kind, _ in self.graph.places)
 
     @property
@@ -78,11 +78,11 @@ class WorkTables:
         place: the place of each part.
         duration: seconds of each part.
         needs, users: the parts that a part needs, and that need it, each with seconds to send.
-        acquired: what is kept from the start of a part on.
-    released: what is no longer kept from its end on; negative if more is kept.
-    reserved: the most that is kept of a microbatch because a part has started.
-        tail: least seconds from the end of a part to the end of its microbatch.
-        of_place: the parts of each place, the longest tail first.
+        acquired: the amount that is kept from the start of a part on.
+    released: the amount that is released at its end; negative if more is kept.
+    reserved: the most that a microbatch keeps because a part has started. tail: least seconds from
+        the end of a part to the end of its microbatch. of_place: the parts of each place, the
+        longest tail first.
     """
 
     parts: tuple[Part, ...]
@@ -97,7 +97,7 @@ class WorkTables:
     of_place: tuple[tuple[int, ...], ...]
 
     def latency(self, first: int, last: int) -> float:
-        """Return the least seconds from the start of a part to the end of one that needs it."""
+        """Return the least seconds from the start of a part to the end of a dependent one."""
         ends = {first: self.duration[first]}
         for part in range(first + 1, last + 1):
             arrivals = [ends[n] + send for n, send in self.needs[part] if n in ends]
@@ -143,6 +143,6 @@ def _tables(work: PipelineWork) -> WorkTables:
 
 
 def _reserved(part: Part, changes: Mapping[Part, tuple[float, float]]) -> float:
-    """Return the most that is kept because a part has started: for F also what B adds to it."""
+    """Return the most that is kept because a part has started; for F with what B adds."""
     acquired, growth = changes[part][0], changes.get(("B", part[1]), (0.0, 0.0))[1]
     return acquired + max(0.0, growth) if acquired else 0.0

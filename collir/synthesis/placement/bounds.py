@@ -115,8 +115,8 @@ class PlacementBounds:
         placeholder: whether the operation is no step, so that a program must replace it.
         arguments: its arguments by name.
         changes: for every axis, its states before and after and whether its dimension changes.
-        inert: axes that shard the value, or over which it is partial, both before and after. They
-            matter only by the part of each level that the other axes leave to them.
+        inert: axes that shard the value, or over which it is partial, both before and after. Only
+            the part of each level that the other axes leave to them matters.
         ordered: whether the order of the axes matters: in the layouts of a redistribution, or in
             the groups of a collective that names its algorithm.
     """
@@ -161,7 +161,7 @@ class PlacementBounds:
         self._result_bytes = float(y.local_bytes(mesh))
 
     def _having(self, before: str, *after: str) -> tuple[str, ...]:
-        """Return the axes that change from a state to one of some others."""
+        """Return the axes that change from one state to another, by both states."""
         changes = self.changes.items()
         return tuple(axis for axis, (x, y, _) in changes if x == before and y in after)
 

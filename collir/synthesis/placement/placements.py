@@ -1,4 +1,4 @@
-"""The best placements of a mesh: on which levels of its machine each axis should live."""
+"""The best placements of a mesh: each axis on levels of its machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -103,7 +103,7 @@ def best_placements(
 
 
 def _check_kinds(functions: Sequence[FuncOp], op: MeshOp) -> None:
-    """Check that placements differ in their collectives only, which are all that is compared.
+    """Check that placements differ in their collectives only, as nothing else is compared.
 
     Raises:
         DiagnosticError: a placement also decides what devices of each kind compute.

@@ -271,7 +271,7 @@ class PlacementProblem(Problem[PartialMatrix]):
         return costs
 
     def _key(self, bounds: PlacementBounds, rows: Rows) -> object:
-        """Return what the cost of an operation depends on.
+        """Return all that the cost of an operation depends on.
 
         On a symmetric machine these are the factors on each level and the changes of their axes;
         on other machines, and where order matters, also which axis is which.

@@ -1,11 +1,11 @@
 """Reductions that send a narrow element type and add in a wide one.
 
-The terms of a partial value become the rows of a new dimension, an all_to_all brings the rows of
-each block to one device, which adds them in the wide type. It sends what a reduce_scatter sends in
-the narrow type; behind it, an all_gather makes an all_reduce of it. Over several levels, an
-all_to_all over all of them sends more through the outer ports than a reduction level by level. So
-the first sub-axes may be reduced in this way, and the others by a reduce_scatter in the wide type,
-of which the block is as much smaller.
+The terms of a partial value become the rows of a new dimension. An all_to_all brings the rows of
+each block to one device, which adds them in the wide type. It sends as much as a reduce_scatter in
+the narrow type; a following all_gather makes it an all_reduce. Over several levels, an all_to_all
+over all of them sends more through the outer ports than a reduction level by level. So the first
+sub-axes may be reduced in this way, and the others by a reduce_scatter of the then smaller block in
+the wide type.
 """
 
 from collections.abc import Iterator, Sequence
@@ -93,9 +93,9 @@ def _kept(op: DistOp, mesh: Mesh) -> KeptCollective:
 
 
 def _row(op: DistOp, dtype: DType) -> list[DistOp]:
-    """Return a reduction and those behind it that reduce its result over other sub-axes.
+    """Return a reduction and the reductions behind it that reduce its result over other sub-axes.
 
-    Terms of a value that is still partial are not rounded, so all of them add in one type.
+    The terms of a value that is still partial are not rounded: one type adds them all.
     """
     row = [op]
     while dist_type(row[-1].result).partial:
@@ -107,8 +107,8 @@ def _row(op: DistOp, dtype: DType) -> list[DistOp]:
 
 
 def _is_narrow_sum(op: DistOp, dtype: DType) -> bool:
-    """Return whether an operation adds floats narrower than ``dtype``, however it is carried out,
-    and leaves the result on all devices."""
+    """Return whether an operation adds floats narrower than ``dtype``, by any algorithm, and leaves
+    the result on all devices."""
     x = dist_type(op.operands[0]) if op.operands else None
     if x is None or not op.kind.reduces or op.kind.after == "root":
         return False
@@ -162,8 +162,8 @@ def _cheapest(row: Sequence[DistOp], dtype: DType, model: CostModel) -> _Program
 
 
 def _programs(row: Sequence[DistOp], mesh: Mesh, dtype: DType) -> Iterator[_Program]:
-    """Yield the programs in which the terms of all sub-axes of the first reduction, or only of the
-    first of them, are sent.
+    """Yield the programs in which the terms of all sub-axes of the first reduction are sent, or of
+    its first sub-axes only.
 
     The sub-axes of an all_reduce are taken from the innermost level outwards. Those of a
     reduce_scatter keep their order, which is that of the blocks.
@@ -190,7 +190,7 @@ def _program(
     """Return the steps that scatter along a dimension.
 
     Args:
-        axes: the sub-axes whose terms are sent, and those that are reduced in ``dtype``.
+        axes: the sub-axes whose terms are sent, and the sub-axes that are reduced in ``dtype``.
 
     Raises:
         LayoutError: the dimension does not divide, or terms would be rounded.

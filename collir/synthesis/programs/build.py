@@ -1,9 +1,9 @@
-"""From the steps that a search has found to typed plans of operations.
+"""The builder of typed plans of operations, from the steps that a search has found.
 
 Steps that name no dimension come from layouts without order. Most such programs gather last what
-they scattered first, and then one dimension is enough. Where they do not, or where no dimension
-divides, the value is viewed with a dimension for every sub-axis that shards it: views cost nothing,
-though packing may.
+they scattered first, and then one dimension is enough. Otherwise, or where no dimension divides,
+the value is viewed with a dimension for every sub-axis that shards it. Views cost nothing, though
+packing may.
 """
 
 import math
@@ -30,7 +30,7 @@ Axes = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class ProgramPlan:
-    """A program on a value that stands for those on which it is to be built.
+    """A program on a placeholder value, to be built on real ones.
 
     Attributes:
         source: the value that the program starts from.
@@ -43,8 +43,7 @@ class ProgramPlan:
     result: SSAValue
 
     def ends_in_larger_buffer(self, mesh: Mesh) -> bool:
-        """Return whether the result is a view of a part of another value, so that it is copied
-        where it is returned."""
+        """Return whether the result is a view of a part of a value, to be copied if returned."""
         value = self.result
         while isinstance(maker := value.owner, DistOp) and is_free(maker, mesh):
             value = maker.operands[0]
@@ -65,7 +64,7 @@ class ProgramPlan:
 
 
 def stand_in(x: DistType) -> SSAValue:
-    """Return a value of a type that nothing makes; it stands for one of a program."""
+    """Return a value of a type that nothing makes, as a placeholder for a value of a program."""
     return Block(arg_types=[DistTensorType(x)]).args[0]
 
 
@@ -86,7 +85,7 @@ class Chain:
         self.then_of([self.value], kind, **arguments)
 
     def then_of(self, values: Sequence[SSAValue], kind: str, **arguments: Argument) -> None:
-        """Add a step on several values, with whose result the chain goes on.
+        """Add a step on several values; the chain goes on with its result.
 
         Raises:
             LayoutError: the step is not well typed.
@@ -130,7 +129,7 @@ def planned(
     chain = Chain(mesh, value)
     try:
         _viewed(chain, steps, target, pipeline, apart=False)
-    except LayoutError:  # what is gathered is not what was scattered last
+    except LayoutError:  # it gathers other sub-axes than were scattered last
         chain = Chain(mesh, value)
         _viewed(chain, steps, target, pipeline, apart=True)
     if not chain.type.agrees(target):
@@ -148,8 +147,8 @@ def dims_of(
 ) -> list[int | None]:
     """Return for every step the dimension that it works on.
 
-    The dimension is that of the step; or that of an end which its sub-axes shard; or the first that
-    divides among all sub-axes that are scattered on the way. None: there is none, or none matters.
+    The dimension is that of the step, else the one that its sub-axes shard at an end, else the
+    first that divides among all sub-axes that are scattered on the way. None: there is none.
     """
     between = next(iter(_dims_to_try(mesh, source, target, steps)), -1)
     dims: list[int | None] = []
@@ -165,7 +164,7 @@ def dims_of(
 def _dims_to_try(
     mesh: Mesh, source: DistType, target: DistType, steps: Sequence[CollectiveStep]
 ) -> list[int]:
-    """Return the dimensions that divide among the sub-axes that shard on the way only.
+    """Return the dimensions that divide among the sub-axes that shard only on the way.
 
     [-1] if there are no such sub-axes.
     """
@@ -269,10 +268,7 @@ def _merge_ends(chain: Chain, parts: Sequence[_Part]) -> None:
 
 @dataclass
 class _View:
-    """A value, and the parts that its dimensions are.
-
-    Steps on a chunk are ``async``.
-    """
+    """A value, and the parts that make up its dimensions. Steps on a chunk are ``async``."""
 
     chain: Chain
     parts: list[_Part]
@@ -347,7 +343,7 @@ class _View:
         return views
 
     def put_together(self, place: int, views: Sequence["_View"]) -> None:
-        """Concatenate the values that the chunks have become."""
+        """Concatenate the values of the chunks."""
         chunks = [view.chain.value for view in views]
         self.chain.then_of(chunks, "concat", dim=place)
 

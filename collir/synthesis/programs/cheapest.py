@@ -64,14 +64,14 @@ def synthesise(
         source: the layout of the operand.
         target: the layout of the result, of the same shape and dtype.
         model: the cost model.
-        top: how many programs to return; so many again in chunks.
+        top: how many programs to return, on the whole value and again in chunks.
         memory: the most bytes that operand and result of a step may take together on a device.
         seconds: the time limit, after which the best so far are returned.
         counted: whether to count all programs.
         scale: the factor by which the size of the value is multiplied.
         chunks: the most chunks that a program may run on (see ``pipelines``), where the order of
             shards does not matter and no axis with weights cuts the value.
-        without: sub-axes over which no program cuts a value that is whole before and behind.
+        without: sub-axes over which no program cuts a value that is whole at both ends.
 
     Raises:
         LayoutError: no program leads from one to the other.
@@ -136,8 +136,8 @@ class _UnorderedSearch:
     def programs(self) -> list[StepSequence]:
         """Return the cheapest programs on the whole value, best first.
 
-        Where the value must be padded so that it divides among all sub-axes that may shard it,
-        programs over fewer of them are searched apart, which pad less.
+        Where the value must be padded to divide among all sub-axes that may shard it, programs over
+        fewer of them, which pad less, are searched apart.
         """
         self.results.append(cheapest(self.paths, self.top, self._seconds_left()))
         padding = self.paths.padding
@@ -197,11 +197,11 @@ def _padded(paths: StatePaths, candidate: StepSequence, model: CostModel) -> Ste
 
 
 def _smaller(axes: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    """Yield all smaller sets of sub-axes: over fewer of them, less must be padded."""
+    """Yield all smaller sets of sub-axes; over fewer sub-axes, less must be padded."""
     for size in range(len(axes)):
         yield from combinations(sorted(axes), size)
 
 
 def order(candidate: StepSequence) -> tuple[float, int]:
-    """Return a key by which faster programs come first, and of equal ones those of fewer steps."""
+    """Return a key that sorts faster programs first, and of equal ones those of fewer steps."""
     return float(f"{candidate.time:.9e}"), len(candidate.steps)

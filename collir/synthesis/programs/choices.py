@@ -96,7 +96,7 @@ class Choices:
     Attributes:
         listed: the programs, best first.
         ended: why the search was cut off, or "".
-        gap: by how much one that was not timed may be faster, relative to the best; 0: none is.
+        gap: by how much an untimed program may be faster, relative to the best; 0: none is.
     """
 
     listed: Sequence[Choice]
@@ -141,8 +141,8 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
 
 
 def priced_programs(op: DistOp, options: SearchOptions, own: float | None) -> Priced:
-    """Return the best programs that do what an operation does, with all of their seconds; with a
-    remark if others may be faster.
+    """Return the best programs that replace an operation, with all of their seconds, and a remark
+    if others may be faster.
 
     Args:
         own: the seconds of the operation as it is written; None: it has no cost.
@@ -171,8 +171,8 @@ def priced_programs(op: DistOp, options: SearchOptions, own: float | None) -> Pr
 
 
 def _own_seconds(op: DistOp, options: SearchOptions) -> float | None:
-    """Return the seconds of an operation as it is written; None for a redistribution, and for one
-    without a cost."""
+    """Return the seconds of an operation as written; None without a cost or for a
+    redistribution."""
     if op.kind.placeholder:
         return None
     try:

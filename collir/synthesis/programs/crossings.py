@@ -23,7 +23,7 @@ _EQUAL = 1 + 1e-6
 def fastest(
     candidates: Sequence[Candidate], size: float, known: Candidate | None = None
 ) -> Candidate:
-    """Return the fastest for a size; of equal ones ``known``, else the first."""
+    """Return the fastest candidate for a size; of equal ones ``known``, else the first."""
     times = [candidate.time(size) for candidate in candidates]
     limit = min(times) * _EQUAL
     if known is not None and known.time(size) <= limit:

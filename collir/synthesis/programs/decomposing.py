@@ -1,4 +1,4 @@
-"""The best programs for the functions of a module: what ``decompose`` does without a strategy."""
+"""The best programs for the functions of a module: ``decompose`` without a strategy."""
 
 import heapq
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ def decompose_by_search(
     With ``top``, the best program of a function takes its place, and the others become functions of
     their own, ``@f_2`` and so on. Programs of a function with several collectives are combinations.
 
-    Returns: what stays as it is written, where that may not be expected.
+    Returns: the collectives and functions that unexpectedly stay as they are written.
 
     Raises:
         DiagnosticError: a redistribution is on no levels or has no program (``search_programs``).
@@ -87,8 +87,8 @@ def unbeaten(
 ) -> list[KeptCollective]:
     """Return the operations of a function that no program beats.
 
-    There is one entry for all of them, at the first; and one for all those for which no faster
-    program was found in time.
+    The first of them has one entry for all; so has the first for which no faster program was found
+    in time.
     """
     pairs = list(zip(searched_in(function), best, strict=True))
     kept: list[KeptCollective] = []
@@ -118,8 +118,8 @@ def unbeaten(
 
 
 def _what_pays(function: FuncOp, picked: Programs, options: SearchOptions) -> Programs:
-    """Return the programs that make a function no slower as it runs, where steps overlap and values
-    lie in buffers; an operation without one stays as it is written."""
+    """Return the programs that make a function no slower as a whole, where steps overlap and values
+    lie in buffers. An operation without one stays as it is written."""
     ops, model = searched_in(function), options.model
 
     def without(left_out: Kinds) -> Programs:

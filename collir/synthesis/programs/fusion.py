@@ -1,8 +1,8 @@
-"""Steps that follow each other as fewer, or cheaper ones.
+"""The fusion of steps that follow each other into fewer or cheaper ones.
 
-A collective changes the layout of a value and nothing else, and a type says all of a layout. So
-steps in a row, whose values in between nothing else uses, are one change from the first layout to
-the last, and the cheapest program for that change (choices.py) may take their place.
+A collective changes only the layout of a value, and a type describes the whole layout. So if
+nothing else uses the values between steps in a row, these are one change from the first layout to
+the last. The cheapest program for this change (choices.py) may take their place.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -181,8 +181,7 @@ def chains(function: FuncOp) -> Iterator[list[DistOp]]:
 
 
 def rows_of(function: FuncOp, member: Callable[[object], DistOp | None]) -> Iterator[list[DistOp]]:
-    """Yield the longest rows of operations, each on the result of the one before, which nothing
-    else uses.
+    """Yield the longest rows of operations, each the only user of the result of the one before.
 
     Args:
         member: a function that returns an operation if it may be in a row, else None.
@@ -200,7 +199,7 @@ def rows_of(function: FuncOp, member: Callable[[object], DistOp | None]) -> Iter
 
 
 def layout_change(op: object) -> DistOp | None:
-    """Return an operation that changes a layout only, and says neither how nor that it may wait."""
+    """Return an operation that only changes a layout, with no algorithm and no ``async``."""
     if not isinstance(op, DistOp) or not op.kind.layout_only:
         return None
     return None if op.properties.keys() & {"algorithm", "async", "ahead"} else op

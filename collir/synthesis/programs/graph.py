@@ -1,4 +1,4 @@
-"""The graph of unordered layouts, which depends on the states that axes may take and on no cost.
+"""The graph of unordered layouts, made from the states that axes may take, without costs.
 
 An axis goes through the states of its chain in order, from any to any later one; a step takes a set
 of axes from one state to another at once. All edges are kept in arrays, so that costs and bounds of
@@ -54,8 +54,8 @@ Chain = str
 def end_of(kind: str, chain: Chain) -> str:
     """Return the state of an axis after a collective; ``""`` if the collective cannot take it.
 
-    Where the axis is to be sharded or at root in the end, and the collective leaves copies, the
-    copies are cut or dropped at once: that is free, and may be cheaper than to scatter or reduce.
+    If the axis is to be sharded or at root in the end, and the collective leaves copies, these are
+    cut or dropped at once. That is free, and may be cheaper than to scatter or reduce.
     """
     start, end = TRANSITIONS[kind]
     if end == REPLICATED and chain[-1] != REPLICATED:

@@ -3,7 +3,7 @@
 States are the types of values, and steps are those that the typing rules allow: reductions,
 gathers, scatters, all_to_all of the minor-most shards, permutes of blocks, and local steps. A value
 that is replicated at both ends may be sliced in the beginning and gathered later. Axes with weights
-cut blocks of different sizes: what the rules allow depends on their order, and bounds on the
+cut blocks of different sizes. Their order then matters to the typing rules, and bounds count the
 smallest block.
 """
 
@@ -51,8 +51,8 @@ _ALL_ORDERS = 3
 """The most sub-axes that a step scatters in every order."""
 
 _FREE = 5
-"""The number of sub-axes above which those that lead a dimension at both ends stay in place; and
-the number of other sub-axes above which those that are replicated at both ends stay so."""
+"""The number of sub-axes above which leading ones of a dimension at both ends stay in place; and
+the number of other sub-axes above which ones replicated at both ends stay replicated."""
 
 _GRID = 2**16
 """The most blocks, or combinations of coordinates, that are counted for a bound."""
@@ -78,8 +78,7 @@ _ROOT = -1
 
 
 class _Known(dict[tuple[Axes, ...], _T]):
-    """The results of a function by its arguments; unlike ``functools.cache`` it can be sent to
-    other processes."""
+    """A cache of a function, which unlike ``functools.cache`` can be sent to other processes."""
 
     def __init__(self, function: Callable[..., _T]):
         super().__init__()
@@ -189,7 +188,7 @@ class LayoutPaths(Paths[ReachedLayout]):
         )
 
     def known(self) -> StepSequence | None:
-        """Return the program that replicates all that changes, and then cuts it."""
+        """Return the program that replicates everything that changes, and then cuts it."""
         x, goal, mesh = self.source, self._goal, self._mesh
         steps: list[tuple[CollectiveStep, DistType]] = []
 
@@ -406,9 +405,9 @@ class LayoutPaths(Paths[ReachedLayout]):
     def remaining(self, state: ReachedLayout) -> float:
         """Return a lower bound on the seconds to the end, from the bytes that must be received.
 
-        A child of a level holds what its devices hold together, and needs what they need in the
-        end; of a sum it holds parts, which count as held. The busiest port of a level carries no
-        less than the mean over its children.
+        A child of a level holds the data of all its devices, and needs all that they need in the
+        end; a part of a sum counts as held. The busiest port of a level carries at least the mean
+        over its children.
         """
         x = state.x
         known = self._left.get(x)
@@ -420,7 +419,7 @@ class LayoutPaths(Paths[ReachedLayout]):
         return known
 
     def _missing(self, x: DistType, place: int) -> float:
-        """Return the seconds that the missing bytes take at least on the ports of a level."""
+        """Return the least seconds that the missing bytes take on the ports of a level."""
         mesh, ports, target = self._mesh, self.ports, self._goal
         outer = [axis for axis in mesh.by_name if ports.inner(ports.bit[axis])[place] == 1]
         index = {axis: number for number, axis in enumerate(outer)}
@@ -503,7 +502,7 @@ def _common(a: Axes, b: Axes) -> Axes:
 
 
 def _apart(a: Axes, b: Axes) -> tuple[Axes, Axes]:
-    """Return what follows the longest common prefix, in both."""
+    """Return the rests of two lists behind their longest common prefix."""
     count = len(_common(a, b))
     return a[count:], b[count:]
 
@@ -515,7 +514,7 @@ def _subsets(axes: Sequence[str]) -> Iterator[Axes]:
 
 
 def _led(kind: StepKind, bare: DistType, axes: Axes) -> DistType:
-    """Return the type that a step which does not shard leads to.
+    """Return the result type of a step that does not shard.
 
     ``bare`` is the value replicated on its sub-axes.
     """

@@ -1,8 +1,8 @@
 """The cheapest programs from one layout to another, as paths through the states of a value.
 
-The edges of a path are steps. Local steps cost nothing. The cost model is asked for the cost of a
-collective only where a bound does not settle it: an edge is first opened with the lower bound of
-its ports, and costed once nothing better is open. Of equal programs the one of fewer steps wins.
+The edges of a path are steps. Local steps cost nothing. The cost model is asked only where bounds
+do not decide: an edge is first opened with the lower bound of its ports, and costed once no better
+edge is open. Of equal programs the one of fewer steps wins.
 """
 
 from abc import abstractmethod
@@ -33,11 +33,11 @@ class Edge(NamedTuple, Generic[State]):
     Attributes:
         after: the state that the step leads to.
         free: the local steps in front of the collective.
-        kind: the collective; "": there is none, and the fields that describe one mean nothing.
+        kind: the collective; "" if there is none (the fields that describe it then mean nothing).
         group, at_root, replicated: the sub-axes of the collective, sets as in ``Ports``.
         size: bytes, as of ``Collective``.
         memory: bytes that operand and result take together.
-        step: how the collective is written, where the group alone does not say so.
+        step: the collective as written, where the group alone does not determine it.
         moves: the layouts of a permute.
         then: the local steps behind the collective.
         uneven: the sizes that count where blocks differ in size (see ``Collective``).
@@ -206,8 +206,8 @@ class Paths(Problem[PathNode[State]]):
     def _written(self, edge: Edge[State]) -> Iterator[tuple[CollectiveStep, Collective]]:
         """Yield a collective with its ranks in the order of the hardware, and backwards.
 
-        It has one order where the order decides which blocks lie where: in another order they would
-        have to be packed.
+        Where the order decides the places of blocks, only one is tried: others would have to pack
+        them.
         """
         ports = self.ports
         listed = [edge.step]

@@ -1,4 +1,4 @@
-"""Rewrites that pay alone and not together: those that make a function slower are left out."""
+"""Rewrites that pay alone but not together; those that make a function slower are left out."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable
@@ -13,22 +13,22 @@ Kinds = frozenset[Hashable]
 """Kinds of rewrites: those of one kind replace equal steps by equal ones."""
 
 MOST_KINDS = 32
-"""The most kinds of rewrites that are tried to be left out of a function that they make slower."""
+"""The most kinds of rewrites that are left out in turn, if they make a function slower."""
 
 
 class Rewrites:
     """The kinds of rewrites of a function.
 
     Attributes:
-        left_out: those that are not made.
-        made: those that were, in order.
+        left_out: the kinds that are not made.
+        made: the kinds that were made, in order.
     """
 
     def __init__(self, left_out: Kinds):
         self.left_out, self.made = left_out, dict[Hashable, None]()
 
     def makes(self, *kind: Hashable) -> bool:
-        """Return whether rewrites of a kind are made, and note that they are."""
+        """Return whether rewrites of a kind are made; note it if they are."""
         if kind in self.left_out:
             return False
         self.made[kind] = None
@@ -36,10 +36,10 @@ class Rewrites:
 
 
 class RewriteRank(NamedTuple):
-    """How a function with rewrites compares with the one without.
+    """The rank of a function with rewrites, compared with the function before.
 
     Attributes:
-        slower: the ratio of its time to that before; 1 if it is no longer.
+        slower: the ratio of its time to the time before; 1 if it is no slower.
         time: its seconds.
     """
 
@@ -48,7 +48,7 @@ class RewriteRank(NamedTuple):
 
     @staticmethod
     def of(time: float, before: float) -> "RewriteRank":
-        """Return the rank of a function that takes some seconds, and some before."""
+        """Return the rank of a function, by its seconds and its seconds before."""
         if time <= before * (1 + TIE):
             return RewriteRank(1.0, time)
         return RewriteRank(time / before if before else math.inf, time)
@@ -60,16 +60,15 @@ def left_out_of(
     tried: Callable[[Kinds], tuple[RewriteRank, Iterable[Hashable]]],
     otherwise: str = "be slower",
 ) -> Kinds | None:
-    """Return the kinds of rewrites without which those of a pass make a function no slower, with a
-    remark if there are some; None if no rewrite pays.
+    """Return the kinds of rewrites that a pass has to leave out so that a function gets no slower,
+    with a remark if there are some; None if no rewrite pays.
 
     Where all together do not pay, each kind without which the function is faster is left out.
 
     Args:
         name: the name of the pass.
-        tried: a function from kinds that are left out to the rank of the function with all others,
-            and these.
-        otherwise: what the function would do with all of them.
+        tried: a function from the kinds left out to the rank with all others, and these others.
+        otherwise: the effect of all rewrites on the function, in words.
     """
     left_out: Kinds = frozenset()
     rank, listed = tried(left_out)

@@ -6,12 +6,12 @@ busiest of these sets the pace:
 
     sum over the steps of a chunk + (c - 1) max over streams and ports of the load of a chunk
 
-So a path has several costs, its sum and its load on each stream and port, and of two paths to a
-state one replaces the other only if it is nowhere greater (Pareto labels). The best programs under
+So a path has several costs: its sum, and its load on each stream and port. Of two paths to a state,
+one replaces the other only if none of its costs is greater (Pareto labels). The best programs under
 that formula, for each number of chunks, are then scheduled, and the times that are reported are
 those of the schedules. The formula holds for a steady state, and may be off where steps of one
-stream or port are not neighbours. So the claim is how far a program is from ``least``: the time of
-the bytes on the busiest port by any program, on any number of chunks.
+stream or port are not neighbours. So programs are compared with ``least``: a lower bound for the
+busiest port by any program, on any number of chunks.
 """
 
 import math
@@ -40,8 +40,7 @@ _ROUNDED = 1e-9
 def chunk_counts(most: int, units: int) -> list[int]:
     """Return the numbers of chunks to try: 2^k and 3 * 2^k.
 
-    Where some of them divide the number of units that a value can be cut into, only those: others
-    need padding.
+    If some divide the number of units of a value, only these are tried: others need padding.
     """
     most = min(most, units)
     listed = [digit << power for power in range(most.bit_length()) for digit in (2, 3)]

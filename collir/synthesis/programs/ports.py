@@ -37,8 +37,8 @@ class Ports:
 
     Attributes:
         levels: the numbers of the levels that have several children, outermost first.
-        per_byte: for each of them the seconds that a byte takes on the fastest port.
-        latency: for each of them the latency that bounds count, in seconds.
+        per_byte: for each of these levels, the seconds of a byte on the fastest port.
+        latency: for each of these levels, the latency that bounds count, in seconds.
         bit: for each sub-axis the set of it alone.
         all: the set of all sub-axes.
 
@@ -140,7 +140,7 @@ class Ports:
         return float(busy.max(initial=0.0)) + self.empty(kind, group)
 
     def busy(self, kind: str, group: int, at_root: int, size: float) -> Array:
-        """Return the seconds that the bytes take at least on the busiest port of every level.
+        """Return the least seconds that the bytes take on the busiest port of every level.
 
         The arguments are those of ``least``.
         """

@@ -1,7 +1,7 @@
-"""The seconds of programs that are searched: what they send, and what devices copy between.
+"""The seconds of the programs that a search finds: sends, and copies on devices in between.
 
-A search counts what is sent. That is a bound of the whole, so programs are asked for in the order
-of it until it alone takes longer than the best program.
+A search counts only the sends, which are a lower bound of the whole. So programs are asked for in
+the order of this bound, until it alone exceeds the time of the best program.
 """
 
 import math
@@ -54,7 +54,7 @@ class Priced:
     """Programs with their seconds, best first.
 
     Attributes:
-        first: what the search found of as many programs as were asked for.
+        first: the outcome of the search for as many programs as were asked for.
         ended: why the search was cut off, or "".
         gap: by how much a program that was not timed may be faster, relative to the best.
     """
@@ -77,7 +77,7 @@ class Pricing:
     Attributes:
         returned: whether the function returns the result, which is copied if it lies in a larger
             buffer.
-        known: the seconds of something that does the same already.
+        known: the seconds of a known program with the same effect.
         fixed: programs that are timed as well.
     """
 
@@ -98,7 +98,7 @@ class Pricing:
         """Return the best programs of a search.
 
         Args:
-            search: a function from a number of programs to as many that send for the shortest time.
+            search: a function from a number to as many programs, the fastest by their sends.
         """
         top, first = self.options.top, search(self.options.top)
         synthesis = first
@@ -125,8 +125,8 @@ class Pricing:
         return copy_seconds(1.0, self.mesh) > 0
 
     def _timed(self, candidate: StepSequence) -> StepSequence | None:
-        """Return a program with all of its seconds; None for one in chunks that cannot be built,
-        where the value is too large to be padded.
+        """Return a program with all of its seconds; None for a program in chunks that cannot be
+        built, as the value is too large to be padded.
 
         A program in chunks is built before it is timed, because its steps may have to wait while
         values are packed between them.

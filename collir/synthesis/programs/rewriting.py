@@ -1,4 +1,4 @@
-"""Programs in the place of operations: how a function is rewritten by what was chosen for it."""
+"""The rewrite of functions: chosen programs in the place of operations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ def unplaced_in(function: FuncOp) -> list[KeptCollective]:
 
 
 def searched_in(function: FuncOp) -> list[DistOp]:
-    """Return the operations of a function in whose place other programs may be put."""
+    """Return the operations of a function that programs may replace."""
     placed = mesh_of(function).placed
     return [
         op
@@ -148,7 +148,7 @@ def rewriter_at(op: Operation, listener: PatternRewriterListener | None) -> Patt
 
 
 def erase(ops: Sequence[Operation]) -> None:
-    """Erase operations that are used by later ones of them at most."""
+    """Erase operations, of which only later ones use the earlier ones."""
     for op in reversed(ops):
         PatternRewriter(op).erase(op)
 

@@ -16,13 +16,13 @@ class SearchOptions:
     Attributes:
         model: the cost model.
         top: how many programs to return.
-        memory: the limit on the bytes of a step's operand and result together, as a multiple of the
-            bytes of the whole program's operand and result together; None: no limit.
+        memory: the limit on the bytes of a step's operand and result together, as a multiple of
+            those of the whole program; None: no limit.
         seconds: the time limit, after which the best so far are returned; None: no limit.
         counted: whether to count all programs.
         scale: the factor by which the sizes of values are multiplied.
         chunks: the most chunks into which a program may cut its value.
-        without: names of axes over which no program cuts a value that is whole before and behind.
+        without: names of axes over which no program cuts a value that is whole at both ends.
     """
 
     model: CostModel

@@ -1,8 +1,8 @@
-"""Changes of layout behind a loop, in its iterations.
+"""Layout changes behind a loop, moved into its iterations.
 
-An iteration may change the layout of a value last, and stack it, and the stack may be changed once
-more behind the loop. Both are one change in the iteration, if that is cheaper: gradients of layers
-that are reduced whole, and cut behind the loop, are reduced and scattered.
+An iteration may end with a layout change of a value that it stacks, and the stack may change its
+layout again behind the loop. If it is cheaper, both become one change in the iteration: gradients
+of layers that are reduced whole, and cut behind the loop, are reduced and scattered instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def sink_into_loops(module: ModuleOp, options: SearchOptions) -> None:
 
 
 def _sunk(loop: RepeatOp, number: int, options: SearchOptions) -> Sunk | None:
-    """Return what a result and the change of its layout are made by, if it is cheaper inside."""
+    """Return the steps for a result and its layout change inside the loop, if they are cheaper."""
     value, mesh = loop.yielded[number], mesh_of(loop)
     last, behind = layout_change(value.owner), layout_change(only_user(loop.results[number]))
     if last is None or behind is None or only_user(value) is None:
@@ -65,7 +65,7 @@ def _sunk(loop: RepeatOp, number: int, options: SearchOptions) -> Sunk | None:
 
 
 def _rewrite(loop: RepeatOp, sunk: Mapping[int, Sunk]) -> None:
-    """Put a loop that does more in an iteration in the place of one and what is behind it."""
+    """Put a loop that also changes a layout in the place of a loop and the step behind it."""
     mesh = mesh_of(loop)
     body = Block(arg_types=[arg.type for arg in loop.body.block.args])
     values: dict[SSAValue, SSAValue] = {}

@@ -72,7 +72,7 @@ class _Choice:
     simulation: Simulation
 
     def time(self, size: float) -> float:
-        """Return the seconds, where values are so many times as large as their types say."""
+        """Return the seconds where values are ``size`` times as large as their types say."""
         return self.simulation.scaled(size).time
 
 
@@ -85,7 +85,7 @@ def decompose_for_sizes(
     """Rewrite every function by the programs that are cheapest for the sizes of its types.
 
     The programs that are cheapest for larger values are kept as functions that take its place. A
-    function whose place others take already is left as it is, and so are those others.
+    function that others already replace is left as it is, and so are these others.
 
     Args:
         up_to: the largest factor by which the sizes of values may be multiplied.
@@ -107,7 +107,7 @@ def decompose_for_sizes(
                 continue
             candidates: list[_Choice] = []
             for picked in programs_by_size(function, options, scales):
-                # Steps may overlap, so what a choice costs is the time of the whole function.
+                # Steps may overlap, so a choice costs the time of the whole function.
                 with scratch_copy(function) as trial:
                     rewrite(trial, picked, None)
                     candidates.append(_Choice(picked, simulate_function(trial, options.model)))

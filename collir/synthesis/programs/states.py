@@ -1,12 +1,11 @@
 """Layouts without order: the graph in which programs for reductions are searched.
 
-Where every sub-axis shards a part of a dimension that is its own, the order in which sub-axes are
-scattered and gathered does not matter, and the layout of a value is one state per sub-axis:
-partial, at root, sharded (as it was, or on another dimension) or replicated. Each goes one way
-only, partial -> root -> sharded -> replicated (to root behind sharded, where that is its target).
-A replicated value may be cut or dropped in the beginning (for free, so that less is sent) and is
-brought back later; a result that a collective gives to more devices than want it is cut or dropped
-at once.
+If every sub-axis shards its own part of a dimension, the order of scattering and gathering does not
+matter. The layout of a value is then one state per sub-axis: partial, at root, sharded (as it was,
+or on another dimension) or replicated. A state changes one way only, partial -> root -> sharded ->
+replicated (to root behind sharded, if root is the target). A replicated value may be cut or dropped
+in the beginning (for free, so that less is sent) and is brought back later; a result that a
+collective gives to more devices than want it is cut or dropped at once.
 
 A lower bound on every way to the end is computed for all states at once, from bounds of the single
 steps; the search then costs little more than the steps of the best program.
@@ -79,8 +78,8 @@ class StatePaths(Paths[int]):
 
     Attributes:
         between: the sub-axes that may shard the value on the way, and do at neither end.
-        units: the sub-axes that change, in sets that change together: each alone, or those of one
-            level and one kind of change where the graph would be too large.
+        units: the sets of sub-axes that change together: single sub-axes, or where the graph would
+            be too large, those of one level and one kind of change.
         padding: the factor by which the value grows so that it divides among ``between``.
         graph: the states and edges.
         costs: for each edge a lower bound on its seconds, the tie included.
@@ -102,7 +101,7 @@ class StatePaths(Paths[int]):
         without: frozenset[str] = frozenset(),
     ):
         """``between``: the sub-axes that may shard the value on the way; None: all that can.
-        ``without``: those that stay as they are if the value is whole at both ends."""
+        ``without``: the sub-axes that do not change if the value is whole at both ends."""
         super().__init__(ports_of(mesh, model), model, memory, scale)
         self.at = dict(source.place)
         before, after = _states(mesh, source), _states(mesh, target)
@@ -174,7 +173,7 @@ class StatePaths(Paths[int]):
         return -(-self._rest // divisor) * divisor / self._rest
 
     def most_chunks(self) -> int:
-        """Return the most chunks of the value that all of ``between`` can share each."""
+        """Return the most chunks of the value that all of ``between`` divide."""
         return -(-self._rest // self.ports.mesh.group_size(self.between))
 
     def padding_in(self, chunks: int) -> float:
@@ -211,7 +210,7 @@ class StatePaths(Paths[int]):
         self.left = edges.least(self.costs, {self._goal: 0.0})
 
     def _are(self, what: Literal["gathers", "shards"]) -> Array:
-        """Return for every edge whether its collective gathers, or shards."""
+        """Return for every edge whether its collective has a property: it gathers, or shards."""
         numbers = [n for n, kind in enumerate(KINDS) if getattr(STEPS[kind], what)]
         return np.isin(self.graph.kind, numbers)
 

@@ -73,7 +73,7 @@ class StepSequence:
         costs: the costs of the steps that send, in order; of a pipeline those on one chunk.
         memory: bytes that operand and result of a step take together on a device, at most.
         pipeline: None if the steps run on the whole value.
-        copies: seconds beyond those of what is sent, as of local steps; searches leave them out.
+        copies: seconds of local steps, beside those of sends; searches leave them out.
     """
 
     mesh: Mesh
@@ -85,7 +85,7 @@ class StepSequence:
 
     @property
     def program(self) -> Program:
-        """The steps, and how they are run on chunks, without what they cost."""
+        """The steps and their chunks, without costs."""
         return Program(self.steps, self.pipeline)
 
     @cached_property

@@ -18,7 +18,7 @@ def decompose_by_strategy(
 ) -> list[KeptCollective]:
     """Rewrite every all_reduce over several levels by a strategy, in place.
 
-    Returns: the collectives that stay as they are written, where that may not be expected.
+    Returns: the collectives that unexpectedly stay as they are written.
 
     Raises:
         DiagnosticError: a tensor so large that no padding fits.

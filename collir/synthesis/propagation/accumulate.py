@@ -1,10 +1,10 @@
 """Sums over the iterations of a loop that stay partial, and are reduced once behind it.
 
-A carry to which each iteration adds a reduced value, as the gradients of microbatches are added up,
-or those of a weight that all iterations use, may as well be partial itself. Every step from the
-reduction to the carry has to take its operand partial, which its typing rule says, and nothing else
-may use these values. A reduction that scatters stays where it is unless it is asked for: partial,
-the carry is larger on a device.
+Each iteration may add a reduced value to a carry, such as the gradient of a microbatch, or of a
+weight that all iterations use. Then the carry may be partial instead. By its typing rule, every
+step from the reduction to the carry has to take a partial operand, and nothing else may use these
+values. A reduction that scatters stays where it is unless it is asked for: partial, the carry is
+larger on a device.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _SCATTERING = step_between("partial", "sharded")
 
 
 def reduce_behind_loops(function: FuncOp, scatters: bool = False) -> None:
-    """Reduce what loops add up once behind them, unless more is sent so, in place.
+    """Reduce the sums of loops once behind them, in place, unless that sends more.
 
     Args:
         scatters: whether all reductions are taken behind loops, those that scatter too.
@@ -62,7 +62,7 @@ class _Accumulation:
         number: the number of the carry.
         kinds: the kinds of reductions that may go behind the loop.
         reductions: the reductions inside, each with the times that it runs.
-        types: the types of the values that are partial then.
+        types: the types of the values that become partial.
         behind: the steps behind the loop that reduce the sum, by kind and arguments.
     """
 
@@ -78,7 +78,7 @@ class _Accumulation:
     def of(
         mesh: Mesh, loop: RepeatOp, number: int, kinds: Sequence[StepKind | None]
     ) -> "_Accumulation | None":
-        """Return what there is to reduce behind a loop in one of its carries, if there is."""
+        """Return the accumulation in a carry of a loop; None if nothing is reduced."""
         accumulation = _Accumulation(mesh, loop, number, kinds)
         try:
             reaches = accumulation._reaches()
@@ -120,7 +120,7 @@ class _Accumulation:
         return self.loop.carries[self.number]
 
     def _steps(self) -> list[DistOp]:
-        """Return the steps that lead from the carry to its next value, if nothing else uses it."""
+        """Return the steps from the carry to its next value, if nothing else uses it."""
         steps: list[DistOp] = []
         value: SSAValue = self.carry
         while (use := value.get_user_of_unique_use()) is not None:
@@ -177,8 +177,8 @@ class _Accumulation:
         return self.loop.times > 1 and self.types[self.carry].local_bytes(self.mesh) <= sent
 
     def apply(self, behind: Operation) -> Operation:
-        """Take the reductions away, and put what reduces the sum behind an operation; return the
-        last step of it."""
+        """Take the reductions away, put the steps that reduce the sum behind an operation, and
+        return the last of these."""
         x = self.types[self.carry]
         for op, _ in self.reductions:
             del self.types[op.result]
@@ -213,7 +213,7 @@ class _Accumulation:
         return behind
 
     def _start(self) -> list[DistOp]:
-        """Return the steps that make the parts that the sum starts with.
+        """Return the steps that make the parts of the initial sum.
 
         Raises:
             LayoutError: the reduction has no neutral element, or the sum starts with blocks.

@@ -1,5 +1,5 @@
-"""How a step may run: over which sub-axes its indices are sharded, and what follows from that for
-its properties, and for the types of its operands and its result."""
+"""The layouts in which a step may run: from the sub-axes of its indices follow its properties, and
+the types of its operands and its result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,9 +29,9 @@ class LayoutChoice:
 
     Attributes:
         axes: the sub-axes of the indices that are sharded.
-        seconds: the time of the step, and of bringing operands and result there and back.
-        moves: the part of it in which operands are brought, of each a share.
-        brought: the numbers of the operands that are brought, and the layouts, with the seconds.
+        seconds: the time of the step, and of the moves of operands and result.
+        moves: the part of it in which operands are moved, a share of each move.
+        brought: the numbers of the operands that are moved, with the layouts and the seconds.
     """
 
     axes: Assignment
@@ -44,7 +44,7 @@ class LayoutChoice:
         return summed(relation, self.axes)
 
     def moves_of(self, relation: Relation) -> dict["Moved", float]:
-        """Return the tensors that are brought somewhere, with the seconds of all times."""
+        """Return the moved tensors with their new layouts, and the seconds of all moves."""
         return {
             (relation.members[number].number, there, relation.times): relation.times * seconds
             for (number, there), seconds in self.brought.items()

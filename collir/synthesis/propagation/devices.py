@@ -1,4 +1,4 @@
-"""The devices of a mesh that a program may tell apart: by their kind, and by what they hold."""
+"""The devices of a mesh that a program may tell apart, by their kind and by their blocks."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The disagreements of operands of a step in words: which one is moved, and for which other one."""
+"""The disagreements of operands of a step in words: the one that moves, and the one it follows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ from collir.synthesis.propagation.graph import Layout, Relation
 def disagreements(
     mesh: Mesh, relation: Relation, layouts: Sequence[Layout], choice: LayoutChoice
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name of each operand that is not where a step needs it and is sent, and a sentence.
+    """Yield the name of each operand that a step needs sent elsewhere, and a sentence.
 
     Args:
         layouts: the layouts of all tensors, by their numbers.

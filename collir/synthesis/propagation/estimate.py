@@ -1,6 +1,6 @@
-"""How long a step takes in a layout: what it sends, copies and computes, as a simulation has it.
+"""The time of a step in a layout: sends, copies and computation, as a simulation counts them.
 
-What a machine does not say is filled in, so that layouts can be compared on any.
+Missing rates of a machine are filled in, so that layouts can be compared on any machine.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from collir.synthesis.propagation.moves import IMPOSSIBLE, Moves
 from collir.synthesis.propagation.work import DeviceWork
 
 _UNSAID = Device(tuple((x.value, 100e12) for x in DType), memory_bandwidth=1e12)
-"""Rates of a device for those that a machine does not say."""
+"""Rates of a device where a machine does not name them."""
 
 _NOTHING: frozenset[str] = frozenset()
 
@@ -84,8 +84,8 @@ class Estimates:
         return replace(x, dims=dims, partial=frozenset(map(_level_of, x.partial)))
 
     def moved(self, relation: Relation, member: Tensor, before: Layout, after: Layout) -> float:
-        """Return the time to bring an operand of a step from its layout to another, in seconds: of
-        a stack, the share of a slice; of what is kept, that of what cannot be."""
+        """Return the seconds to bring an operand of a step to another layout; for a slice, its
+        share of the time of the stack. To gather over kept axes is ``IMPOSSIBLE``."""
         if not member.kept.intersection(chain.from_iterable(before)) <= {*chain(*after)}:
             return IMPOSSIBLE
         return self.move(member.type, before, after) / relation.slices_of(member)
@@ -94,7 +94,7 @@ class Estimates:
         """Return the layouts in which a step may run, the fastest first.
 
         Args:
-            layouts: those of its members; None for one that is free.
+            layouts: the layouts of its members; None for a free one.
         """
         if relation not in self._number:
             signature = self._signature(relation)
@@ -109,7 +109,7 @@ class Estimates:
         return self._choices[key]
 
     def _signature(self, relation: Relation) -> tuple[object, ...]:
-        """Return what the choices of a step depend on."""
+        """Return everything that the choices of a step depend on."""
         members = tuple((x.type, x.made, x.uses, x.kept) for x in relation.members)
         op = relation.op
         own = op and (op.name, tuple(op.properties.items()), self._work.key(op))
@@ -118,8 +118,8 @@ class Estimates:
     def _assignments(
         self, relation: Relation, layouts: tuple[Layout | None, ...]
     ) -> Iterator[Assignment]:
-        """Yield the sub-axes that the indices of a relation may have, of those in its layouts: an
-        index on which all agree, and over sub-axes that no other index wants, is sharded."""
+        """Yield the sub-axes that the indices of a relation may have, from those in its layouts. An
+        index on which all members agree is sharded, if no other index wants its sub-axes."""
         options: dict[str, dict[tuple[str, ...], None]] = {i: {} for i in relation.sizes}
         for over, layout in zip(relation.indices, layouts, strict=True):
             for index, axes in zip(over, layout or (), strict=False):
@@ -138,8 +138,8 @@ class Estimates:
                 yield {index: own for index, own in self._fitting(relation, axes).items() if own}
 
     def _fitting(self, relation: Relation, axes: Assignment) -> Assignment:
-        """Return the part of an assignment by which the dimensions of all members divide; what is
-        averaged is in equal blocks."""
+        """Return the part of an assignment that divides the dimensions of all members; averages
+        need equal blocks."""
         wrong = {
             index
             for member, over in zip(relation.members, relation.indices, strict=True)
@@ -154,7 +154,7 @@ class Estimates:
     def _choice(
         self, relation: Relation, layouts: tuple[Layout | None, ...], axes: Assignment
     ) -> LayoutChoice:
-        """Return the choice of a step whose indices are sharded so."""
+        """Return the choice of a step with an assignment of sub-axes to its indices."""
         needed = [layout_with(over, axes) for over in relation.indices]
         partial = summed(relation, axes)
         seconds, moves = self._computes(relation, needed, partial), 0.0
@@ -164,7 +164,7 @@ class Estimates:
             if own is not None and own != there and not member.made:
                 move = self.moved(relation, member, own, there)
                 brought[place, there] = move
-                # It is brought there once for all that need it so.
+                # One move serves all steps that need this layout.
                 moves += move / max(1, member.uses)
         result, own, there = relation.members[-1], layouts[-1], needed[-1]
         if own is None and partial:  # someone has to reduce it
@@ -190,7 +190,7 @@ class Estimates:
 
 @lru_cache(maxsize=8)
 def _moves_on(mesh: Mesh) -> Moves:
-    """Return the times of moves on a mesh: functions share them."""
+    """Return the times of moves on a mesh, which functions share."""
     return Moves(mesh, CostModel())
 
 
@@ -203,8 +203,8 @@ def _with_rates(mesh: Mesh) -> Mesh:
 
 
 def _with_levels(mesh: Mesh) -> Mesh:
-    """Return a mesh whose axes are on levels: if they are not placed, each on one of its own, and
-    as fast as the fastest of the machine."""
+    """Return a mesh whose axes are on levels. Each unplaced axis gets a level of its own, as fast
+    as the fastest of the machine."""
     if mesh.placed:
         return mesh
     port = max(level.port for level in mesh.machine.levels)

@@ -1,9 +1,9 @@
 """The tensors of a function whose layouts are sought, and the relations between them.
 
-Every value of the function stands for a tensor. Values that differ in their layout alone stand for
-one tensor, or for two with a relation between them where a type says where the second lies. A step
-relates its operands and its result through the indices of its structure; the operands of a loop,
-the arguments of its body, what it yields and its results are related dimension by dimension.
+Every value of the function stands for a tensor. Values that differ only in their layout stand for
+one tensor, or for two related ones if a type gives the layout of the second. A step relates its
+operands and its result through the indices of its structure; the operands of a loop, the arguments
+of its body, what it yields and its results are related dimension by dimension.
 """
 
 from collections import Counter
@@ -47,11 +47,11 @@ class Tensor:
         number: its number in the graph.
         value: a value that stands for it, for messages.
         type: its type, whole on every device.
-        layout: the layout that a type of the program gives to it, if it does.
+        layout: the layout that a type of the program gives to it, if any.
         role: the role of the value whose type gives the layout.
-        made: whether every device can make any block of it, as it is a constant.
+        made: whether it is a constant, so that every device can make any block of it.
         uses: the number of steps that it is an operand of, without maps.
-        kept: the sub-axes over which it is not gathered, as it is a weight, or made of one.
+        kept: the sub-axes over which it is not gathered: it is a weight, or made of one.
     """
 
     number: int
@@ -82,9 +82,9 @@ class Relation:
         blocked: the indices that cannot be sharded.
         op: the step; None where a tensor is only brought to another layout.
         times: how often the step runs.
-        addends: the number of steps whose results are added up with this one before anything else
-            uses them, itself included: what is partial is reduced once for all of them.
-        before: the one of these before this one, in order; None for the first.
+        addends: the number of steps, with this one, whose results are added up before anything else
+            uses them. Their partial sum is reduced once.
+        before: the previous one of these steps; None for the first.
     """
 
     members: tuple[Tensor, ...]
@@ -106,12 +106,12 @@ class Relation:
         return sizes
 
     def slices_of(self, member: Tensor) -> int:
-        """Return in how many slices a member is moved: 1, but for a stack."""
+        """Return the number of slices in which a member is moved: 1, except for a stack."""
         return 1 if self.op else member.bytes // min(x.bytes for x in self.members)
 
     @cached_property
     def reduction(self) -> Reduction:
-        """The reduction of what is partial in the result."""
+        """The reduction of a partial result."""
         structure = self.op and self.op.structure
         return (structure and structure.reduction) or Reduction.SUM
 
@@ -164,8 +164,7 @@ class TensorGraph:
         return graph
 
     def _keep(self, axes: frozenset[str]) -> None:
-        """Note the weights that are sharded over some sub-axes, and what only views, casts or
-        slices them."""
+        """Note weights that are sharded over some sub-axes, with their views, casts and slices."""
         for tensor in self.tensors:
             if tensor.role is Role.PARAMETER and tensor.layout:
                 tensor.kept = axes.intersection(chain.from_iterable(tensor.layout))
@@ -212,8 +211,8 @@ class TensorGraph:
                     self._step(op, times)
 
     def _laid_out(self, op: DistOp, times: int) -> None:
-        """Add a step that only changes the layout: its result is another tensor if its type says
-        where it lies, and else the same."""
+        """Add a step that only changes the layout. Its result is another tensor if its type gives
+        its layout, else the same one."""
         source, role = self.of[op.input], role_of(op.result)
         is_free = (not dist_type(op.result).axes and not keeps_whole(op)) or role is Role.GRADIENT
         if is_free and not dist_type(op.input).partial:
@@ -254,7 +253,7 @@ class TensorGraph:
                 self._stacked(self.of[value], self._add(result), inside, stacks=True)
 
     def _count_addends(self) -> None:
-        """Set how many results are added up with that of each step."""
+        """Set the number of addends of each step."""
         users = Counter(x for relation in self.relations for x in relation.members[:-1])
         users.update(self.returned)
         addends: dict[Tensor, list[Relation]] = {}
@@ -269,8 +268,8 @@ class TensorGraph:
                     addend.addends, addend.before = len(addends[result]), before
 
     def _return(self, function: FuncOp, closed: bool) -> None:
-        """Add what is returned. The new value of a weight or a state lies where the old one does,
-        and what is returned under another type with sub-axes lies where this says."""
+        """Add the returned values. The new value of a weight or a state has the layout of the old
+        one; another value may have a layout from its type."""
         last = function.body.block.last_op
         assert isinstance(last, ReturnOp)
         old = {

@@ -1,9 +1,8 @@
-"""The improvement of layouts: single tensors, and tensors that maps relate, take the layout that a
-neighbour would have them in, as long as that makes the program faster.
+"""The improvement of layouts: tensors, alone or in groups that maps relate, take the layout of a
+neighbour as long as that makes the program faster.
 
-Spreading decides where a layout may come from, one relation at a time. What it costs to bring a
-tensor there is only seen when both of its ends are known. No tensor gets larger on a device, so
-that nothing is gathered earlier, or kept gathered, to be gathered less often.
+Spreading looks at one relation at a time, but the cost of a move is only known when both layouts
+are. No tensor gets larger on a device, as a gather must not come earlier, or its result be kept.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +32,7 @@ def improve(spreading: Spreading) -> None:
 
 
 def _open(spreading: Spreading) -> Iterator[Tensor]:
-    """Yield the tensors that may move: where weights and states lie is for types to say."""
+    """Yield the tensors that may move; types alone place weights and states."""
     tensors = spreading.graph.tensors
     return (x for x in tensors if x.layout is None and x.role not in (Role.PARAMETER, Role.STATE))
 
@@ -61,13 +60,13 @@ def _connected(spreading: Spreading) -> list[list[Tensor]]:
 
 
 def _in_stacks(group: Sequence[Tensor], layout: Layout) -> list[Layout]:
-    """Return the layouts of tensors, some of them stacks of the others, from that of the others."""
+    """Return the layouts of tensors in a group with stacks, from that of the other members."""
     return [((),) * (len(tensor.shape) - len(layout)) + layout for tensor in group]
 
 
 def _improved(spreading: Spreading, group: Sequence[Tensor]) -> bool:
-    """Give tensors the layout in which the steps around them are fastest, with all that share what
-    these bring somewhere; return whether it is another one."""
+    """Give tensors, and those that share their moves, the layout in which the steps around them are
+    fastest; return whether it is a new one."""
     relations = _around(spreading, (tensor.number for tensor in group))
     operands = {x.number for relation in relations for x in relation.members[:-1]}
     around = {**dict.fromkeys(relations), **dict.fromkeys(_around(spreading, operands))}
@@ -103,7 +102,7 @@ def _around(spreading: Spreading, tensors: Iterable[int]) -> list[Relation]:
 
 
 def _seconds(spreading: Spreading, relations: Iterable[Relation]) -> float:
-    """Return the seconds of some steps, with each operand brought to a layout once."""
+    """Return the seconds of some steps, each move of an operand counted once."""
     total = 0.0
     moved: dict[Moved, float] = {}
     for relation in relations:
@@ -116,7 +115,7 @@ def _seconds(spreading: Spreading, relations: Iterable[Relation]) -> float:
 def _candidates(
     spreading: Spreading, group: Sequence[Tensor], relations: Iterable[Relation]
 ) -> Iterator[Layout]:
-    """Yield the layouts in which the steps around tensors of one shape would have them."""
+    """Yield the layouts that the steps around tensors of one shape prefer."""
     members, rank = set(group), min(len(tensor.shape) for tensor in group)
     for relation in relations:
         for tensor, over in zip(relation.members, relation.indices, strict=True):

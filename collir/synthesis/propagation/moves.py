@@ -35,8 +35,8 @@ class Moves:
         self._steps: dict[tuple[object, ...], float] = {}
 
     def seconds(self, x: DistType, to: DistType) -> float:
-        """Return the time to bring a value from one layout to another, in seconds: of what the
-        program does, or of the same in one step for each level, if that is faster."""
+        """Return the time to bring a value to another layout, in seconds: as programs do it, or
+        with one step for each level, if that is faster."""
         if x.agrees(to):
             return 0.0
         if self.apart:
@@ -53,8 +53,7 @@ class Moves:
         return sum(self.step(x, step) for step in path)
 
     def split(self, x: DistType, to: DistType) -> float:
-        """Return the time to bring a value that is inside of a kernel to another layout: it is
-        written and read as well."""
+        """Return the time to move a value inside of a kernel, with its write and read."""
         if x.agrees(to):
             return 0.0
         return self.seconds(x, to) + self._copy(x.local_bytes(self.mesh), x.local_bytes(self.mesh))
@@ -118,7 +117,7 @@ class Moves:
         return self._steps[key]
 
     def _by_levels(self, step: "MoveStep", x: DistType, to: DistType) -> Iterator[float]:
-        """Yield the times of the same in a step for each sub-axis."""
+        """Yield the times of a step that is divided into one for each sub-axis."""
         yield float("inf")
         if len(step.axes) < 2 or self.apart:
             return
@@ -180,7 +179,7 @@ class MoveStep(NamedTuple):
 
     Attributes:
         axes: the sub-axes over which it sends.
-        held: those that the value names before.
+        held: the sub-axes that the value names before.
         blocks_before, blocks_after: the numbers of blocks of the value.
     """
 
@@ -213,8 +212,8 @@ def bytes_of(x: DistType) -> int:
 
 
 def _in_one(x: DistType, to: DistType) -> tuple[DistType, DistType]:
-    """Return two types of a value with its dimensions that neither shards as one, in the place of
-    the first of them: blocks of dimensions behind it lie in several rows."""
+    """Return two types of a value in which the dimensions that neither shards are joined into the
+    first of them: blocks of later dimensions lie in several rows."""
     pairs = list(zip(x.dims, to.dims, strict=True))
     listed = [(a, b) for a, b in pairs if a.axes or b.axes]
     rest = Dim(math.prod(without_formula(a.size) for a, b in pairs if not (a.axes or b.axes)))
@@ -224,8 +223,8 @@ def _in_one(x: DistType, to: DistType) -> tuple[DistType, DistType]:
 
 
 def _first_rest(pairs: Sequence[tuple[Dim, Dim]]) -> int:
-    """Return the number of dimensions that one of two types shards, in front of the first with
-    several elements that neither does."""
+    """Return the number of dimensions in front of the first one with several elements that neither
+    of two types shards."""
     count = 0
     for a, b in pairs:
         if a.axes or b.axes:

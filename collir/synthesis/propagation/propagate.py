@@ -29,11 +29,11 @@ from collir.transforms.gradients.differentiation import gradients_as_calls
 
 @dataclass(frozen=True)
 class PropagationRules:
-    """Rules by which layouts are chosen, besides time.
+    """Rules, besides time, by which layouts are chosen.
 
     Attributes:
-        reduce_once: whether what loops add up is reduced once behind them also where a device
-            needs a part alone.
+        reduce_once: whether the sums of loops are reduced once behind them, even if a device needs
+            only a part.
         keep_weights: the axes over which weights are not gathered.
     """
 
@@ -58,9 +58,9 @@ def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None], callees: b
     """Choose the layouts of all values of the ``auto`` functions of a module, in place.
 
     Args:
-        choose: a function that chooses those of a function without calls. Its second argument is
-            whether the types of arguments and results stay as they are.
-        callees: whether functions that only these functions call are chosen for too, or go.
+        choose: a function that chooses the layouts of a function without calls. Its second argument
+            is whether the types of arguments and results stay as they are.
+        callees: whether functions that only these call get layouts too; if not, they are erased.
 
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen.
@@ -150,8 +150,8 @@ def propagate_function(
 
 
 def _spread(function: FuncOp, graph: TensorGraph, kept: frozenset[str]) -> list[Spreading]:
-    """Return the layouts of a function where weights come before inputs over no sub-axes, and over
-    some; always over those over which they are kept."""
+    """Return the layouts of a function where weights come before inputs over no, or over some,
+    sub-axes; they always do over those in ``kept``."""
     estimates, contended = Estimates(function, graph.mesh), _contended(graph)
     always = kept.intersection(contended)
     firsts = [first for first in _subsets(contended) if always <= {*first}]
@@ -166,7 +166,7 @@ def _fastest(spread: list[Spreading]) -> Spreading:
 
 
 def _contended(graph: TensorGraph) -> list[str]:
-    """Return the sub-axes that types of weights and types of others name."""
+    """Return the sub-axes that both types of weights and other types name."""
     axes: tuple[set[str], set[str]] = (set(), set())
     for tensor in graph.tensors:
         if tensor.layout is not None:

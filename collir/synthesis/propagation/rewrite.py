@@ -1,5 +1,5 @@
-"""The program of a function in the layouts that were found: each step on the blocks that its
-operands are brought to, and what types demand in between."""
+"""The program of a function in the layouts that were found: steps on the moved blocks of their
+operands, and the layout changes that types demand in between."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ Chosen = Callable[[Relation], Sequence[LayoutChoice]]
 
 
 def _block_like(block: Block, types: Sequence[DistType]) -> tuple[Block, dict[SSAValue, SSAValue]]:
-    """Return an empty block whose arguments have other types, and what each argument becomes."""
+    """Return an empty block whose arguments have other types, and each argument's new value."""
     new = Block(arg_types=[DistTensorType(x) for x in types])
     for before, after in zip(block.args, new.args, strict=True):
         set_name(after, before.name_hint)
@@ -51,7 +51,7 @@ def rewrite(
     Args:
         graph: the graph of the function.
         layouts: the layouts of its tensors, by their numbers.
-        chosen: how its steps may run.
+        chosen: the layouts in which its steps may run.
 
     Raises:
         DiagnosticError: a step cannot run in any of these layouts.
@@ -83,7 +83,7 @@ def rewrite(
 def _argument_type(
     argument: SSAValue, graph: TensorGraph, types: Mapping[Tensor, DistType]
 ) -> DistType:
-    """Return the type of an argument: as it is written if that names sub-axes."""
+    """Return the type of an argument: the written one, if that names sub-axes."""
     x = dist_type(argument)
     return x if x.axes else types[graph.of[argument]]
 
@@ -186,8 +186,8 @@ class _Writer:
     def _with_partial(
         self, op: DistOp, whole: Sequence[DistType], body: _Body
     ) -> Iterator[Sequence[DistType]]:
-        """Yield the types that a step may take its operands in: partial as they are, if that sends
-        no more, and reduced."""
+        """Yield the operand types that a step may take: partial ones, if that sends no more, and
+        reduced ones."""
         types = [dist_type(body.known[x]) for x in op.operands]
         sent = sum(x.local_bytes(self.mesh) for x in types if x.partial)
         if sent:
@@ -197,8 +197,7 @@ class _Writer:
         yield whole
 
     def _is_smaller(self, op: DistOp, types: Sequence[DistType], sent: int) -> bool:
-        """Return whether the result of a step on operands of some types is partial and has no more
-        bytes than were to be reduced."""
+        """Return whether a step's result is partial and no larger than its partial operands."""
         try:
             result = op.result_type(self.mesh, types, op.properties)
         except LayoutError:
@@ -212,8 +211,8 @@ class _Writer:
         properties: Mapping[str, Attribute],
         body: _Body,
     ) -> None:
-        """Write a step on operands of some types. A partial result that one step uses alone is
-        reduced there, and one that nothing uses is not."""
+        """Write a step on operands of some types. A partial result with one user is reduced by that
+        step, and one without users is not."""
         operands = [self.laid_out(body, x, to) for x, to in zip(op.operands, types, strict=True)]
         made = op.make(self.mesh, *operands, **properties)
         made.attributes |= op.attributes
@@ -229,8 +228,8 @@ class _Writer:
         body.known[op.result] = moved
 
     def _expand(self, op: DistOp, types: Sequence[DistType], body: _Body) -> bool:
-        """Write the steps of a composite step on operands of some types, if these are well typed,
-        and return whether they are."""
+        """Write the steps of a composite step, and return whether they are well typed on operands
+        of some types."""
         try:
             _ = expansion_on(op, self.mesh, types)
         except LayoutError:

@@ -1,8 +1,8 @@
-"""Steps that bring one operand to the same layout: it is brought there once for all of them.
+"""The moves of operands that steps share: a tensor is brought to a layout once for all of them.
 
-How many do is only known once all layouts are. Before, each step counts a share of the operand that
-supposes that all its users do. So all steps that bring an operand somewhere are looked at together:
-if they run faster without, they do.
+The number of these steps is only known when all layouts are. Until then each step counts a share of
+the move, as if all users of the operand shared it. So all steps with the same move are looked at
+together: if they run faster without it, they do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _LEAST = 1e-6
 
 
 def share(spreading: Spreading) -> None:
-    """Let steps run without operands that too few of them bring to a layout."""
+    """Let steps run without the moves that too few of them share."""
     taken = {x: spreading.best(x) for x in spreading.graph.relations if x.op is not None}
     for moved in dict.fromkeys(key for x, choice in taken.items() for key in choice.moves_of(x)):
         users = [x for x, choice in taken.items() if moved in choice.moves_of(x)]
@@ -32,13 +32,13 @@ def share(spreading: Spreading) -> None:
 def _without(
     choices: Sequence[LayoutChoice], relation: Relation, moved: Moved
 ) -> LayoutChoice | None:
-    """Return the fastest choice that does not bring an operand somewhere, if there is one."""
+    """Return the fastest choice without a move of an operand, if there is one."""
     fitting = [choice for choice in choices if moved not in choice.moves_of(relation)]
     return min(fitting, key=lambda x: x.seconds - x.moves + sum(x.brought.values()), default=None)
 
 
 def _seconds(taken: Mapping[Relation, LayoutChoice], users: Sequence[Relation]) -> float:
-    """Return the seconds of some steps, with each operand brought once, unless others bring it."""
+    """Return the seconds of some steps, with each move counted once unless other steps make it."""
     own: dict[Moved, float] = {}
     total = 0.0
     for relation in users:

@@ -1,11 +1,10 @@
-"""The spreading of layouts: from the tensors whose types are written, along relations, to others.
+"""The spreading of layouts: from tensors with written types, along relations, to the other tensors.
 
-Where all members of a relation that say something of an index say the same, the others follow. What
-types say of inputs spreads before what they say of weights, and this before what they say of
-states, so that computations stay where their inputs are; over some sub-axes, weights may go first.
-Along maps, layouts spread first. An index that several members want over different sub-axes, or two
-indices over one, are a conflict: it is settled by time, when nothing else spreads, and only if a
-member has no layout else.
+If all members of a relation with a layout agree on an index, the others follow. Types of inputs
+spread before those of weights, and these before those of states, so that computations stay where
+their inputs are; over some sub-axes, weights may go first. Layouts spread along maps first. An
+index that members want over different sub-axes, or two indices over the same one, are a conflict.
+Time settles a conflict when nothing else spreads, and only for a member without a layout.
 """
 
 from collections.abc import Collection, Iterator
@@ -21,7 +20,7 @@ STAGES = 3
 
 
 def stage_of(tensor: Tensor, axis: str, first: Collection[str]) -> int:
-    """Return the number of the stage in which what a type says of a sub-axis spreads.
+    """Return the number of the stage in which a type's use of a sub-axis spreads.
 
     Args:
         first: the sub-axes over which weights come before inputs.
@@ -41,7 +40,7 @@ class Spreading:
     Attributes:
         layouts: the layout of each tensor, by its number.
         around: the numbers of the relations of each tensor.
-        taken: how steps run that share operands which are brought somewhere.
+        taken: the choices of steps that share moves of operands.
     """
 
     def __init__(self, graph: TensorGraph, estimates: Estimates, first: Collection[str] = ()):
@@ -58,7 +57,7 @@ class Spreading:
         self._waiting: tuple[dict[int, None], ...] = ({}, {}, {})
 
     def run(self) -> None:
-        """Spread all that types say."""
+        """Spread the layouts of all types."""
         for self._stage in range(STAGES):
             self._wake(range(len(self.graph.relations)))
             self._settle()
@@ -69,8 +68,8 @@ class Spreading:
                 self._settle()
 
     def _wake(self, numbers: Collection[int]) -> None:
-        """Look at relations again: at those of maps first, then at what results share with operands
-        in others, and at the end at what only operands share."""
+        """Look at relations again: first at maps, then in others at the indices that operands share
+        with the result, and last at those that only operands share."""
         for number in numbers:
             levels = (0,) if self.graph.relations[number].passes_all else (1, 2)
             for level in levels:
@@ -89,7 +88,7 @@ class Spreading:
                 self._follow(tensor, layout_with(over, agreed))
 
     def _follow(self, tensor: Tensor, wanted: Layout) -> None:
-        """Shard the dimensions of a tensor that can be sharded as is wanted.
+        """Shard the dimensions of a tensor as wanted, where that is possible.
 
         Weights do not follow their states: computations would have to gather them.
         """
@@ -106,14 +105,14 @@ class Spreading:
     def _may(
         self, tensor: Tensor, layout: list[tuple[str, ...]], dim: int, axes: tuple[str, ...]
     ) -> bool:
-        """Return whether a dimension of a tensor can be sharded more, over some sub-axes."""
+        """Return whether a dimension of a tensor can also be sharded over some sub-axes."""
         own = layout[dim]
         used = {axis for other, over in enumerate(layout) if other != dim for axis in over}
         more = len(axes) > len(own) and axes[: len(own)] == own
         return more and used.isdisjoint(axes) and self.estimates.divides(tensor.shape[dim], axes)
 
     def _wishes(self, relation: Relation) -> dict[str, list[tuple[str, ...]]]:
-        """Return the different sub-axes that the members of a relation have an index over."""
+        """Return the different sub-axes over which the members of a relation have each index."""
         wishes: dict[str, list[tuple[str, ...]]] = {}
         for tensor, over in zip(relation.members, relation.indices, strict=True):
             for index, axes in zip(over, self.layouts[tensor.number], strict=True):
@@ -146,8 +145,8 @@ class Spreading:
         }
 
     def _conflict(self) -> tuple[Relation, LayoutChoice] | None:
-        """Return the first relation with a conflict that a member without a layout waits for, and
-        how it is settled."""
+        """Return the first relation with a conflict that a member without a layout waits for, with
+        the choice that settles it."""
         for relation in self.graph.relations:
             wishes = self._wishes(relation)
             if not wishes or len(wishes) == len(self._agreed(relation)):
@@ -167,7 +166,7 @@ class Spreading:
     def _waits(
         self, tensor: Tensor, over: tuple[str, ...], wishes: dict[str, list[tuple[str, ...]]]
     ) -> bool:
-        """Return whether a dimension of a tensor could be sharded as someone wishes."""
+        """Return whether a dimension of a tensor could be sharded as some member wishes."""
         layout = list(self.layouts[tensor.number])
         return tensor.layout is None and any(
             self._may(tensor, layout, dim, axes)
@@ -189,7 +188,7 @@ class Spreading:
     # --- what it costs ------------------------------------------------------------------------
 
     def choices(self, relation: Relation) -> list[LayoutChoice]:
-        """Return how a step may run in the layouts of its members, the one to take first."""
+        """Return the choices of a step in the layouts of its members, the one to take first."""
         layouts = tuple(self.layouts[tensor.number] for tensor in relation.members)
         choices = self.estimates.choices(relation, layouts)
         if (taken := self.taken.get(relation)) is None:
@@ -197,11 +196,11 @@ class Spreading:
         return [taken, *(choice for choice in choices if choice is not taken)]
 
     def best(self, relation: Relation) -> LayoutChoice:
-        """Return how a step runs in the layouts of its members."""
+        """Return the choice of a step in the layouts of its members."""
         return self.choices(relation)[0]
 
     def seconds(self) -> float:
-        """Return the time of the whole program, in which a tensor is brought to a layout once."""
+        """Return the time of the whole program, each move counted once."""
         total = 0.0
         moved: dict[Moved, float] = {}
         for relation in self.graph.relations:
@@ -211,8 +210,7 @@ class Spreading:
         return total + sum(moved.values())
 
     def divided(self) -> Iterator[Relation]:
-        """Yield the steps whose result, or whose largest operand, is sharded over an index that the
-        step needs whole."""
+        """Yield the steps that need an index whole along which their largest tensor is sharded."""
         for relation in self.graph.relations:
             if relation.op is None or not relation.blocked:
                 continue

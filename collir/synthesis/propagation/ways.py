@@ -1,5 +1,5 @@
-"""The way of a value from one layout to another in single steps: first those that make it smaller
-on a device, then those that move it, and at the end those that make it larger."""
+"""The way of a value from one layout to another in single steps: first those that make its blocks
+smaller, then those that move them, last those that make them larger."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,8 +13,8 @@ from collir.transforms.terms import BlockSteps
 
 
 def bring(steps: BlockSteps, value: SSAValue, to: DistType) -> SSAValue:
-    """Add the steps that bring a value to a layout, and return the value there; a
-    ``redistribute`` stands where no single step leads on.
+    """Add the steps that bring a value to a layout, and return it there; a ``redistribute`` stands
+    where no single step leads on.
 
     Raises:
         LayoutError: the layout cannot be reached.

@@ -1,8 +1,8 @@
 """The time of the steps of a function on a device, as simulations have it.
 
-Maps that run in one kernel are launched once, and read and write what others make and use. This is
-known of the whole function before its layouts are: where a value inside of a kernel is brought to
-another layout, the kernel is two in the end, and takes longer than it costs here.
+Maps in one kernel are launched once, and only read and write values from and for outside. Kernels
+are found in the whole function before its layouts are known. If a value inside of a kernel changes
+its layout later, the kernel becomes two, and takes longer than it costs here.
 """
 
 import math
@@ -39,8 +39,8 @@ class DeviceWork:
 
     Attributes:
         places: the devices that differ.
-        shared: sub-axes, and the number of the place of each coordinate along them: what is divided
-            over these takes as long as if each device had the best share of it.
+        shared: sub-axes, and the place of each coordinate along them. A step divided over them
+            takes as long as if each device had its best share.
     """
 
     def __init__(self, function: FuncOp, mesh: Mesh):
@@ -74,7 +74,7 @@ class DeviceWork:
 
     def state(self, op: DistOp) -> tuple[bool, ...]:
         """Return whether a step is made again where it is used, is launched, writes its result, and
-        reads each of its operands, which others in its kernel have not read."""
+        is the first in its kernel to read each of its operands."""
         kernels = self._kernels[op.parent] if op.parent else FusedKernels()
         made, part = op in kernels.made, op in kernels.last
         reads = (
@@ -84,11 +84,11 @@ class DeviceWork:
         return made, not part, not kernels.is_inside(op.result), *reads
 
     def masked(self, op: DistOp) -> Masked | None:
-        """Return which part of its kernel's elements a step computes; None: all."""
+        """Return the part of its kernel's elements that a step computes; None: all."""
         return self._kernels[op.parent].masked.get(op) if op.parent else None
 
     def key(self, op: DistOp) -> tuple[object, ...]:
-        """Return what times depend on beside types and properties."""
+        """Return all that times depend on, beside types and properties."""
         return (*self.state(op), self.masked(op))
 
     def times(
@@ -107,7 +107,7 @@ class DeviceWork:
         return self._known[key]
 
     def seconds(self, times: StepTimes) -> float:
-        """Return the time of a step: that of the device that takes longest."""
+        """Return the time of a step on the slowest device."""
         if self.shared is not None and not self.shared[0].isdisjoint(times.axes):
             listed = [times.places[place] for place in self.shared[1]]
             return len(listed) / sum(1 / time for time in listed) if all(listed) else 0.0

@@ -1,8 +1,8 @@
-"""Steps that change a layout, moved from behind a join to its operands, and back.
+"""Layout changes moved from behind a join to its operands, and back.
 
-``add`` and ``concat`` join several values, and do the same to the whole tensors whatever the layout
-of their operands is. So a step that changes the layout of the result may instead change that of
-each operand, and the other way round. Which is cheaper depends on the steps that it meets there.
+``add`` and ``concat`` join several values, and their effect on whole tensors does not depend on
+layouts. So a step that changes the layout of the result may change those of the operands instead,
+and the other way round. The steps that it meets there decide which is cheaper.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ REACH = 4
 
 @dataclass(frozen=True)
 class Joined:
-    """A join and the steps around it, in the place of others.
+    """A join and the steps around it, to replace others.
 
     Attributes:
         first: the operands, and the steps that each goes through before the join.
@@ -174,9 +174,9 @@ def mover(op: object) -> DistOp | None:
 
 
 def _on_operand(prices: StepPrices, form: Form, x: DistType) -> tuple[Forms, DistType] | None:
-    """Return the steps on an operand that do what a step does on the result, and their type.
+    """Return the steps on an operand with the effect of a step on the result, and their type.
 
-    The steps are the step itself, or local steps, or none. None: no steps do it.
+    These are the step itself, local steps, or none at all. None: no steps have this effect.
     """
     result = prices.type(form, x)
     if result is not None:

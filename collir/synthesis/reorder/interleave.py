@@ -1,11 +1,10 @@
 """The cheapest order of steps on one value, one after the other.
 
 Some steps of a row change the layout of the value, and the others compute. Both kinds keep their
-order. An interleaving of the two is a path through a grid, from one corner to the other: each edge
-in one direction is a step that changes the layout, each edge in the other one a step that computes.
-A square of the grid is a pair of steps that may change places, or not. Steps that change the layout
-and meet may become the cheapest program from the first layout to the last. The cheapest path is
-found by dynamic programming.
+order. An interleaving of the two is a path through a grid, from corner to corner: edges across
+change the layout, and edges down compute. A square of the grid is a pair of steps that may or may
+not change places. Steps that change the layout and meet may become the cheapest program from the
+first layout to the last. The cheapest path is found by dynamic programming.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +30,7 @@ class PathStep:
     Attributes:
         does: the step, or a program in the place of several steps.
         result: the type of the result.
-        origin: the number of the operation that did it; of a program, the last of those that did.
+        origin: the number of the operation that it replaces; for a program, the last of them.
     """
 
     does: Form | CheapestRun
@@ -55,7 +54,7 @@ class _Way:
 
 
 class Grid:
-    """The interleavings of the steps of a row that compute the same.
+    """The interleavings of a row of steps that compute the same value.
 
     Attributes:
         types: the type of the value at each point that can be reached.

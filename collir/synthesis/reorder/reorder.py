@@ -34,7 +34,7 @@ from collir.synthesis.searching import grouped_remarks
 from collir.transforms.loops.straight import on_straight_programs
 
 Rule = Callable[[StepPrices, DistOp], Joined | None]
-"""A function that returns what may take the place of the steps around a join, or None."""
+"""A function that returns a replacement of the steps around a join, or None."""
 
 WINDOW = 12
 """The most steps of a row that are interleaved at once; a longer row is cut into windows that

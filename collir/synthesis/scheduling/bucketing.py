@@ -246,8 +246,8 @@ class _Bucketing:
             )
 
     def _best_rule(self) -> tuple[Rule | None, Kinds | None]:
-        """Return the rule with the fastest schedule, and the kinds of collectives that it leaves
-        out: some, if no rule makes the function faster as a whole. No rule, if none pays."""
+        """Return the rule with the fastest schedule and the kinds of collectives that it leaves
+        out, if no rule makes the function faster as a whole. No rule, if none pays."""
         ranks = {rule: self._tried(rule, frozenset()) for rule in RULES.values()}
         paying = [rule for rule, (rank, made) in ranks.items() if rank.slower == 1 and made]
         if paying:
@@ -261,8 +261,8 @@ class _Bucketing:
     def _tried(self, rule: Rule, left_out: Kinds) -> tuple[RewriteRank, list[Hashable]]:
         """Return the rank of the function packed by a rule, and the kinds that are packed.
 
-        It is to be faster than it is, if both are scheduled, not slower as it is written, and it
-        has to fit into memory.
+        To pay, it has to be faster than before when both are scheduled, no slower as written, and
+        fit into memory.
         """
         with scratch_copy(self.function) as copy:
             made = self._pack(copy, rule, left_out)
@@ -435,7 +435,7 @@ def _ready_times(work: TimedSteps) -> list[float]:
 
 
 def _last_needed(function: FuncOp, order: Sequence[DistOp]) -> list[int]:
-    """Return, for each of some operations, the last one whose result it needs; -1: none."""
+    """Return, for each of some operations, the last earlier one whose result it needs; -1: none."""
     place = {op: index for index, op in enumerate(order)}
     last_behind: dict[SSAValue, int] = {}  # the last operation that each value depends on
     needed = [-1] * len(order)

@@ -1,4 +1,4 @@
-"""Functions to schedule: whether they have collectives, and whether a device has their memory."""
+"""Checks of functions to schedule: whether they have collectives, and fit into memory."""
 
 from xdsl.dialects.func import FuncOp
 
@@ -20,8 +20,8 @@ def checked_simulation(function: FuncOp, model: CostModel, is_whole: bool = True
     """Return the simulation of a function that has collectives.
 
     Args:
-        is_whole: whether it is no part of a function. A part may need less memory than it seems to,
-            as its arguments are not there longer than they are needed.
+        is_whole: whether it is no part of a function. A part may need less memory than its
+            simulation, as its arguments are freed when nothing needs them.
 
     Raises:
         DiagnosticError: the mesh is not on levels, a step has no cost, or the function needs more

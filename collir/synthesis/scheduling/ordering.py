@@ -48,7 +48,7 @@ class TimedSteps:
         ops: operation of each step.
         tasks: task of each step. ``after`` has the steps whose results it needs; only steps of the
             device, and collectives that cannot be ``async``, are waited for.
-        ends: the number of the last step of the kernel that each step is a part of.
+        ends: for each step, the number of the last step of its kernel.
     """
 
     ops: tuple[Operation, ...]
@@ -79,8 +79,8 @@ class TimedSteps:
         return tried
 
     def _together(self, order: list[int]) -> list[int]:
-        """Return an order with the steps of each kernel next to each other, where its last step
-        was; the same if one of them waits for a step that waits for another."""
+        """Return an order with the steps of each kernel at the place of its last step; the order
+        itself if that would close a cycle."""
         place = {number: index for index, number in enumerate(order)}
         parts: dict[int, list[int]] = {}
         for number, end in enumerate(self.ends):
@@ -133,7 +133,7 @@ def work_of(
                 ops.append(op)
                 tasks.append(StepTask(phases, stream, after, waited))
                 after = (len(ops) - 1,)
-            last.append(after)  # what it needs itself, if no step of it takes time
+            last.append(after)  # the needs of an operation whose steps take no time
         else:
             local = local_step(op, mesh, where, kernels=kernels)
             inside = kernels.is_inside(op.result)
@@ -273,8 +273,8 @@ def _behind_operands(ops: Sequence[Operation], ranks: Sequence[float]) -> list[O
 
 
 def _behind(needed: Sequence[Collection[int]], ranks: Sequence[float]) -> list[int]:
-    """Return numbers sorted stably by their ranks, but each behind those that it needs; none if
-    some need each other."""
+    """Return numbers sorted stably by their ranks, each behind those that it needs; none on a
+    cycle."""
     users: list[list[int]] = [[] for _ in needed]
     for number, before in enumerate(needed):
         for each in before:

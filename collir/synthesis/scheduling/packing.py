@@ -81,7 +81,7 @@ def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[DistOp], DistOp, lis
 
 @dataclass(frozen=True)
 class Unpacking:
-    """A result in a buffer.
+    """The cut of a result out of a buffer.
 
     Attributes:
         op: operation that had the result before packing.

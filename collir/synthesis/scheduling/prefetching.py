@@ -1,7 +1,7 @@
-"""Gathers of the next iteration of a loop while this one computes, where that is worth its memory.
+"""Gathers of the next iteration of a loop while this one computes, where memory allows and it pays.
 
-What a loop gathers of its slices may be ``ahead`` (``collir.ir.ahead``). Programs are compared as
-they run, with their steps in the order that a scheduler finds.
+Gathers of a loop's slices may be ``ahead`` (``collir.ir.ahead``). Programs are compared with their
+steps in the order that a scheduler finds.
 """
 
 import math
@@ -46,7 +46,7 @@ def prefetch(module: ModuleOp, model: CostModel, schedule: Scheduler, name: str)
     memory, in place.
 
     Args:
-        schedule: what puts the steps of both programs into order before they are compared.
+        schedule: the function that orders the steps of both programs before they are compared.
         name: the name of the pass, for remarks.
     """
     loops: dict[tuple[str, ...], dict[RepeatOp, list[DistOp]]] = {}
@@ -64,9 +64,9 @@ def prefetch(module: ModuleOp, model: CostModel, schedule: Scheduler, name: str)
 
 
 def _measured(module: ModuleOp, function: FuncOp) -> list[str]:
-    """Return the names of the functions that run a function and that no function calls.
+    """Return the names of the outermost functions that run a function, directly or not.
 
-    They hold what a callee does not see: its time is a part of theirs, and so is its memory.
+    The time and memory of a callee are part of theirs.
     """
     callers: dict[FuncOp, set[FuncOp]] = {}
     for caller in functions_of(module):
@@ -82,7 +82,7 @@ def _measured(module: ModuleOp, function: FuncOp) -> list[str]:
 
 
 def gathers(loop: RepeatOp) -> Iterator[DistOp]:
-    """Yield the gathers in a loop of what is computed from its slices, which may be ahead."""
+    """Yield the gathers in a loop of values computed from its slices; these may be ahead."""
     for op in loop.body.block.ops:
         if isinstance(op, DistOp) and op.kind.gathers and op.kind.may_be_async and not is_ahead(op):
             op.properties[AHEAD.name] = UnitAttr()
@@ -152,8 +152,8 @@ class _Alike:
 
     Attributes:
         loops: the loops, each with its gathers.
-        alone: one by itself.
-        now: the seconds of one as it is.
+        alone: a loop by itself.
+        now: its seconds as it is.
         best: the fastest way, if one is faster.
         least: the seconds of the fastest way that was tried.
     """
@@ -166,7 +166,7 @@ class _Alike:
 
     @property
     def saved(self) -> float:
-        """The seconds that all save at most."""
+        """The seconds that all loops together save at most."""
         return len(self.loops) * (self.now - self.least)
 
     def steps(self, way: _Way) -> list[DistOp]:
@@ -174,7 +174,7 @@ class _Alike:
         return [steps[number] for steps in self.loops.values() for number in way.ahead]
 
     def text(self, way: _Way | None, memory: str) -> str:
-        """Return what a remark says of the way that is taken, and of the memory of a device."""
+        """Return the text of a remark on a way, and on the memory of a device."""
         before, least = seconds_text(self.now), seconds_text(self.least)
         if way is not None:
             one = "a gather" if len(way.ahead) == 1 else f"{len(way.ahead)} gathers"
@@ -204,8 +204,8 @@ class _Choice:
     now: tuple[_Run, _Run] | None = None
 
     def decide(self, loop: RepeatOp, steps: Sequence[DistOp]) -> None:
-        """Let gathers of a loop be ahead, the largest of them left out as long as there is no
-        memory or it gets faster; or remark why none is."""
+        """Let gathers of a loop be ahead, or remark why none is. The largest are left out as long
+        as memory is short or the loop gets faster."""
         self.now = self.now or (self._simulated(()), self._simulated((), scheduled=False))
         before, best = self.now[0], self.now
         reason = what = ""
@@ -240,8 +240,8 @@ class _Choice:
         remark(loop, f"{self.name} {what}")
 
     def decide_alone(self, loops: Mapping[RepeatOp, Sequence[DistOp]]) -> None:
-        """Let the gathers be ahead with which each loop is fastest by itself, if each device has
-        the memory for all of them together; otherwise those that save most and for which it has.
+        """Let the gathers be ahead with which each loop is fastest by itself. If memory is short,
+        take only those that save most.
 
         A loop by itself has few steps, and loops that are alike are tried once and decided once.
         """
@@ -262,8 +262,8 @@ class _Choice:
                 remark(loop, f"{self.name} {group.text(way, memory)}")
 
     def _with_memory(self, groups: Sequence[_Alike]) -> tuple[dict[_Alike, _Way], str]:
-        """Return the fastest ways for which each device has the memory, by the groups of loops that
-        go them, and the memory of all together."""
+        """Return the fastest ways that fit into memory, by group of loops, and their memory in
+        all."""
         taken = {group: group.best for group in groups if group.best}
 
         def run() -> _Run:
@@ -288,8 +288,8 @@ class _Choice:
         return taken, memory
 
     def _ways(self, group: _Alike) -> Iterator[_Way]:
-        """Yield the fastest way, and those with fewer of its gathers ahead that are faster than
-        without."""
+        """Yield the fastest way of a group, and those with fewer gathers ahead that are still
+        faster than none."""
         numbers = group.best.ahead if group.best else ()
         before, as_is = self._alone(group.alone, ()), self._alone(group.alone, (), scheduled=False)
         for count in range(len(numbers), 0, -1):
@@ -300,8 +300,8 @@ class _Choice:
                     yield _Way(numbers[:count], after.time)
 
     def _tried(self, alone: ModuleOp, loops: dict[RepeatOp, Sequence[DistOp]]) -> _Alike:
-        """Return loops that are alike with the ways to run one by itself, the largest gathers left
-        out as long as it gets faster."""
+        """Return a group of alike loops with the ways to run one of them. The largest gathers are
+        left out as long as it gets faster."""
         before, as_is = self._alone(alone, ()), self._alone(alone, (), scheduled=False)
         [loop, *_] = repeats_in(alone)
         mesh, steps = mesh_of(loop), [*gathers(loop)]
@@ -336,8 +336,8 @@ class _Choice:
         return dist_type(op.result).elements * dist_type(op.result).dtype.bytes
 
     def _simulated(self, ahead: Sequence[DistOp], scheduled: bool = True) -> _Run:
-        """Return the simulations of the functions with further gathers ahead, in the order that is
-        found for their steps or as they are."""
+        """Return the simulations of the functions with further gathers ahead, with their steps in
+        the found order or as they are."""
         for op in ahead:
             op.properties[AHEAD.name] = UnitAttr()
         copy = copy_with_functions(self.module, self.measured)
@@ -346,7 +346,7 @@ class _Choice:
         return self._run(copy, self.measured, scheduled)
 
     def _run(self, copy: ModuleOp, names: Collection[str], scheduled: bool = True) -> _Run:
-        """Return the simulations of functions of a module, which changes."""
+        """Return the simulations of functions of a module, which it changes."""
         if scheduled:
             with listening(lambda _: None), suppress(DiagnosticError):  # no order has the memory
                 self.schedule(copy)

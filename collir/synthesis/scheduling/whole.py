@@ -1,7 +1,7 @@
-"""Orders of steps that are taken back where a whole function would need more memory than there is.
+"""Orders of steps that are undone where a whole function would run out of memory.
 
-The steps between two loops or calls are put in order by themselves. What a device holds meanwhile
-is decided by the whole function: what the loop around them keeps, and what its callers hold.
+The steps between two loops or calls are put in order by themselves. But the memory of a device
+depends on the whole function: on what the loop around them and its callers hold.
 """
 
 from collections.abc import Sequence
@@ -64,10 +64,10 @@ class Reordering:
 def undo_what_does_not_fit(
     module: ModuleOp, reorderings: Sequence[Reordering], model: CostModel, name: str
 ) -> None:
-    """Take reorderings back, in place, so that each function that had the memory before has it.
+    """Undo reorderings, in place, until every function fits into memory that fitted before.
 
-    They are taken back by halves: what steps between two loops or calls need, others do not need at
-    the same time.
+    They are undone by halves: steps between different loops or calls need memory at different
+    times.
 
     Args:
         name: the name of the pass, for remarks.
@@ -100,8 +100,8 @@ def undo_what_does_not_fit(
 
 
 def _names_of_wholes(module: ModuleOp, reorderings: Sequence[Reordering]) -> list[str]:
-    """Return the names of the functions with loops or calls that run steps of reorderings, but of
-    none that fits in no order."""
+    """Return the names of the functions with loops or calls that run reordered steps, without those
+    that fit in no order."""
     changed = {function_of(reordering.before.steps[0][0]) for reordering in reorderings}
     names: list[str] = []
     for function in callees_first(module) if changed else ():
@@ -114,7 +114,7 @@ def _names_of_wholes(module: ModuleOp, reorderings: Sequence[Reordering]) -> lis
 
 
 def _has_memory_for_arguments(function: FuncOp) -> bool:
-    """Return whether a device may have the memory for the arguments, which it holds throughout."""
+    """Return whether the arguments, which are held throughout, may fit into memory."""
     mesh = mesh_of(function)
     types = map(dist_type, function.args)
     held = sum(x.local_bytes(mesh) for x in types if not x.place and x.is_even(mesh))
@@ -123,7 +123,7 @@ def _has_memory_for_arguments(function: FuncOp) -> bool:
 
 
 def _too_large(module: ModuleOp, names: Sequence[str], model: CostModel) -> list[str]:
-    """Return the names of those functions that need more than the memory of a device."""
+    """Return those of some function names whose functions need more memory than a device has."""
     too_large: list[str] = []
     for function in functions_as_run(module, names) if names else ():
         if not any(map(is_collective, function.walk())):

@@ -1,12 +1,13 @@
-"""Variables of a sum that are alike, as those of equal layers that are written one after the other.
+"""Alike variables of a sum, such as those of equal layers that are written one after the other.
 
-Colours say what is around a variable: what its values are, and the costs that it is part of, with
-the colours of their other variables. Each round of colours sees as far again (Weisfeiler and Leman,
-1968). Variables of one colour become one variable, so equal layers lie alike and are searched once,
-as those of a loop are. The first and the last of them have other neighbours and stay apart.
+A colour describes a variable and its surroundings: the meaning of its values, and its costs, with
+the colours of their other variables. Each round of colours sees one step further (Weisfeiler and
+Leman, 1968). Variables of one colour become one variable: equal layers get equal layouts and are
+searched once, like the body of a loop. The first and last layers have other neighbours and stay
+apart.
 
-The sum over fewer variables is the same sum for values that are alike. So its least is that of all
-such values, whatever the colours are.
+The sum over fewer variables equals the sum where alike variables have equal values. So its minimum
+is that over all such values, whatever the colours are.
 """
 
 from collections import Counter, defaultdict
@@ -16,14 +17,14 @@ from dataclasses import replace
 from collir.synthesis.sharding.factors import Costs, FactorSum, FactorTable, Fan, Numbers
 
 _ROUNDS = 2
-"""How far colours see: to the steps and the tensors next to a step or a tensor, and theirs."""
+"""The distance that colours see: to the neighbours of a step or a tensor, and to theirs."""
 
 
 def alike(whole: FactorSum, kinds: Sequence[Hashable]) -> list[int]:
     """Return a number for each variable, the same for those that are alike.
 
     Args:
-        kinds: what the values of each variable mean: only variables of one kind may be alike.
+        kinds: the meaning of the values of each variable; only variables of one kind may be alike.
     """
     parts = [*whole.tables, *whole.fans]
     numbers: dict[Hashable, int] = {}
@@ -52,8 +53,8 @@ def _key(x: Costs | Numbers) -> Hashable:
 
 
 def _places(part: FactorTable | Fan) -> Iterator[tuple[int, Hashable]]:
-    """Yield the variables of a part, each with its place in it: of a step that takes a tensor, the
-    layouts that it needs for its values."""
+    """Yield the variables of a part, each with its role in it; a user of a tensor also with the
+    layouts that its values need."""
     if isinstance(part, FactorTable):
         yield from ((variable, place) for place, variable in enumerate(part.scope))
     else:
@@ -62,8 +63,8 @@ def _places(part: FactorTable | Fan) -> Iterator[tuple[int, Hashable]]:
 
 
 def _clashing(part: FactorTable | Fan, colours: Sequence[int]) -> list[int]:
-    """Return the variables of a part that cannot be one variable: those of one colour, but for
-    steps that take the same tensor."""
+    """Return the variables of a part that must stay apart: those of one colour, unless they are
+    users of the same tensor."""
     if isinstance(part, Fan):
         alike = [user for user in part.users if colours[user] == colours[part.own]]
         return [part.own, *alike] if alike else []
@@ -72,7 +73,7 @@ def _clashing(part: FactorTable | Fan, colours: Sequence[int]) -> list[int]:
 
 
 def tied(whole: FactorSum, of: Sequence[int]) -> FactorSum:
-    """Return a sum in which several variables are one.
+    """Return a sum in which groups of variables have become one variable.
 
     Args:
         of: the number of the new variable for each one.

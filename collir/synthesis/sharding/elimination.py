@@ -2,8 +2,8 @@
 
 The tables that a variable is in are added up, and the minimum over its values is a table over the
 others (bucket elimination; Dechter, "Bucket elimination", 1999). Where the sum would be too large,
-the variable stays, or a variable beside it gets the value that a solution has: what comes out then
-is the best of very many solutions around that one.
+the variable stays, or a neighbour of it gets its value in a given solution. The result is then the
+best of very many solutions around the given one.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from collir.synthesis.sharding.factors import Costs, FactorTable, Values, merged
 
 @dataclass
 class Eliminated:
-    """The rest of a sum when variables are eliminated.
+    """A sum after the elimination of variables.
 
     Attributes:
         tables: tables whose least sum is that of the sum before.
@@ -55,8 +55,8 @@ def eliminate(
         sizes: the number of values of each variable.
         most: the most entries of a sum of tables.
         kept: variables that are not eliminated.
-        around: a solution; where no sum is small enough, the variable with the most others beside
-            it gets its value there, until all are eliminated.
+        around: a solution; where no sum is small enough, the variable with the most neighbours gets
+            its value there, until all are eliminated.
     """
     return _Elimination(sizes, tables, most, kept).run(around)
 
@@ -102,7 +102,7 @@ class _Elimination:
         while self.queue:
             weight, variable = heapq.heappop(self.queue)
             if variable not in left or weight != self._weight(variable):
-                continue  # an entry of before: there is one with what it is now
+                continue  # an outdated entry: there is a newer one
             if weight <= self.most:
                 self._eliminate(variable)
             elif around is None:
@@ -114,7 +114,7 @@ class _Elimination:
         return self.result
 
     def _largest(self, variable: int) -> int:
-        """Return the variable beside one, or itself, that has the most others beside it."""
+        """Return the variable with the most neighbours, among a variable and its neighbours."""
         return max(self._scope(variable), key=lambda v: (self.sizes[v] > 1, len(self._scope(v)), v))
 
     def _eliminate(self, variable: int) -> None:

@@ -1,5 +1,5 @@
-"""Why a function is sharded as it is: where its time goes, which operation each collective is for,
-and what the best other layouts would cost."""
+"""Explanations of a sharding: where the time of a function goes, what each collective is for, and
+what the best other layouts would cost."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -31,8 +31,8 @@ class Reason(NamedTuple):
 def explanation(
     graph: TensorGraph, sharding: Sharding, solution: VariableValues, seconds: float | None
 ) -> Iterator[Reason]:
-    """Yield why a solution is as it is: the times of steps and of moves, the moves that take most
-    time, and the best solution that divides the largest step otherwise.
+    """Yield the reasons for a solution: the times of steps and of moves, the longest moves, and the
+    best solution that divides the largest step otherwise.
 
     Args:
         seconds: the limit of the search for that solution.
@@ -90,7 +90,7 @@ def _axes_text(mesh: Mesh, axes: Assignment) -> str:
 def _moves(
     graph: TensorGraph, sharding: Sharding, solution: VariableValues
 ) -> Iterator[tuple[float, Operation | SSAValue, str]]:
-    """Yield the moves of a solution: their times, what they are for, and what moves."""
+    """Yield the moves of a solution, each with its time, its purpose, and the moved value."""
     values, seen = solution.values, set[tuple[object, ...]]()
     for relation in graph.relations:
         if is_kept(relation):

@@ -1,7 +1,7 @@
-"""The parts of a sum over variables: tables, and what several steps share of bringing a tensor.
+"""The parts of a sum over variables: tables, and the moves of a tensor that steps share.
 
-A variable has values ``0 .. n - 1``. A sum is restricted to some values of each variable as bounds
-show that others are in no best solution.
+A variable has values ``0 .. n - 1``. A sum is restricted to fewer values of variables when bounds
+show that the others are in no best solution.
 """
 
 import math
@@ -54,13 +54,13 @@ class FactorTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Fan:
-    """The costs of bringing a tensor to the layouts in which steps need it, once to each.
+    """The costs of moving a tensor to all layouts in which steps need it, each layout paid once.
 
     Attributes:
         own: the variable of the tensor.
-        users: those of the steps; one may need the tensor in several layouts.
-        needs: for each of them, the number of the layout that it needs for each of its values.
-        prices: the costs from each layout of the tensor to each of those that steps need.
+        users: the variables of steps, one for each needed layout.
+        needs: for each user, the number of the layout that it needs, by its value.
+        prices: the costs from each layout of the tensor to each layout that steps need.
     """
 
     own: int
@@ -128,8 +128,8 @@ class Fan:
         return FactorTable((self.own, *users), costs)
 
     def parts(self) -> "list[Fan]":
-        """Return fans of few users whose sum is at most this one; it equals this one if there is
-        one fan, and no user twice."""
+        """Return fans of few users whose sum is a lower bound of this one, and equal to it for a
+        single fan without a repeated user."""
         first: dict[int, Numbers] = {}
         for user, needs in zip(self.users, self.needs, strict=True):
             first.setdefault(user, needs)
@@ -198,7 +198,7 @@ class FactorSum:
 
 
 def merged(tables: Sequence[FactorTable]) -> list[FactorTable]:
-    """Return tables of the same sum, each over variables that no other has all of."""
+    """Return tables with the same sum, none of whose scopes contains another."""
     added: dict[tuple[int, ...], Costs] = {}
     for scope, costs in tables:
         order = tuple(sorted(scope))

@@ -1,12 +1,11 @@
 """The fastest layouts among those that fit into the memory of a device.
 
-A price of a byte at each step makes the limit of memory a cost. The least sum of the time and of
-the prices of the bytes above the limit is a lower bound of the time of all layouts that fit,
-whatever the prices are (Lagrange multipliers). The best prices are the dual values of a linear
-program: the fastest mixture of the solutions found so far that fits at every step. Each prices new
-solutions, and these improve the mixture (Kelley's cutting planes). At the end, the search for the
-least sum at the best prices looks for layouts that fit: these count with their time, all others not
-at all.
+A price for each byte at each step turns the memory limit into a cost. For any prices, the least sum
+of the time and of the price of the bytes above the limit is a lower bound of the time of all
+layouts that fit (Lagrange multipliers). The best prices are the dual values of a linear program:
+the fastest mixture of the solutions found so far that fits at every step. Its prices lead to new
+solutions, and these improve the mixture (Kelley's cutting planes). At the end, a search at the best
+prices looks for layouts that fit, and rejects others.
 """
 
 import math
@@ -32,8 +31,8 @@ _SMALL = 5e-3
 """The gap that is left open where there is a limit of time."""
 
 _ABOVE = 10.0, 1e3, 1e6
-"""The cost of needing twice the memory that there is, in multiples of the time without a limit:
-first little, so that prices are near those of layouts that fit."""
+"""The cost of needing twice the available memory, in multiples of the time without a limit: low at
+first, so that prices are near those of layouts that fit."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class DoesNotFitError(Exception):
     Attributes:
         least: the bytes at the fullest step of the smallest layouts that were found.
         step: the number of this step.
-        bound: the bytes that all layouts need at some step at least.
+        bound: the least bytes that any layouts need at their fullest step.
     """
 
     least: float
@@ -84,10 +83,10 @@ class _Fitting:
     """The search for layouts that fit.
 
     Attributes:
-        best: the fastest that fits so far, and its time.
-        smallest: the bytes at the fullest step of the smallest so far, and this step.
-        bound: the best lower bound of the time of those that fit, and the prices that give it, for
-            each step and as a part of the limit.
+        best: the fastest solution that fits so far, and its time.
+        smallest: the bytes at the fullest step of the smallest solution so far, and this step.
+        bound: the best lower bound of the time of solutions that fit, and their prices for each
+            step.
     """
 
     def __init__(
@@ -118,7 +117,8 @@ class _Fitting:
         return FactorSum(whole.sizes, tables, whole.fans)
 
     def _fits(self, values: Values) -> float:
-        """Return the time of a solution, infinity if it does not fit; keep the best of both."""
+        """Return the time of a solution (infinity if it does not fit); keep the best of both
+        kinds."""
         held = self.memory.at(values)
         self.smallest = min(self.smallest, (float(held.max()), int(held.argmax())))
         if held.max() > self.limit:
@@ -177,8 +177,8 @@ class _Fitting:
         return fits or self.best is not None
 
     def search(self) -> VariableValues:
-        """Return the best solution that fits, from a search at the best prices; under a limit of
-        time, it takes no longer than the prices took, and leaves a small gap.
+        """Return the best solution that fits, by a search at the best prices. Under a time limit,
+        it takes no longer than the prices took, and may leave a small gap.
 
         Raises:
             DoesNotFitError: none was found.
@@ -208,7 +208,7 @@ class _Fitting:
         )
 
     def does_not_fit(self) -> DoesNotFitError:
-        """Return the error that none was found, with the bytes that all need at least."""
+        """Return the error that no solution fits, with the least bytes that any layouts need."""
         _, prices, _ = self._mixture(_ABOVE[-1] * max(self.first.sum, 1e-9))
         shares = prices / max(prices.sum(), 1e-300)
         found = least_sum(self._priced(shares, 0.0), self._seconds, branch=False)

@@ -29,7 +29,7 @@ _RETRIES = 3
 """How often layouts are chosen anew where a simulation does not fit."""
 
 _LESS = 0.98
-"""The part of the memory that is tried next, of that in which a simulation would fit."""
+"""The next limit to try, as a part of the memory with which a simulation would fit."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ShardOptions:
     Attributes:
         model: the cost model of collectives.
         seconds: the limit of the search of each function; None: no limit.
-        memory: the bytes that a function may need on a device; None: those that it has.
+        memory: the bytes that a function may need on a device; None: the memory of the device.
         explain: whether remarks say why the layouts are as they are.
     """
 
@@ -80,7 +80,7 @@ class Layouts(ABC):
 
     @abstractmethod
     def _check(self) -> None:
-        """Check and change what has to be so before there are choices.
+        """Check and prepare the function before choices are set up.
 
         Raises:
             DiagnosticError: layouts of the function cannot be chosen.
@@ -92,7 +92,7 @@ class Layouts(ABC):
 
     @abstractmethod
     def _solution(self, limit: float | None) -> VariableValues:
-        """Return the layouts that are chosen, of those that fit into so much memory.
+        """Return the chosen layouts, among those that fit into so much memory.
 
         Raises:
             DiagnosticError: none were found that fit.
@@ -103,12 +103,12 @@ class Layouts(ABC):
         """Return what remarks say about a solution."""
 
     def _does_not_fit(self, at: Operation | None, least: float, others: str) -> DiagnosticError:
-        """Return the error that no layouts were found that fit into memory.
+        """Return the error that no layouts fit into memory.
 
         Args:
-            at: the operation at which the smallest need most.
-            least: the bytes that these need.
-            others: what is known of others.
+            at: the operation at which the smallest layouts need most.
+            least: the bytes that they need.
+            others: a sentence on all other layouts.
         """
         name, limit = self.function.sym_name.data, bytes_text(self.limit or 0.0)
         return DiagnosticError.at(
@@ -152,7 +152,7 @@ class Layouts(ABC):
         del self.function.attributes[AUTO]
 
     def _restore(self, before: FuncOp) -> None:
-        """Give the function its steps from before."""
+        """Give the function its former steps back."""
         self.function.properties["function_type"] = before.function_type
         old = self.function.body.detach_block(self.function.body.block)
         old.drop_all_references()
@@ -163,7 +163,7 @@ class Layouts(ABC):
     def _rewrite(self, solution: VariableValues) -> None:
         values, sharding = solution.values, self.sharding
         layouts = [sharding.layout(values, tensor) for tensor in self.graph.tensors]
-        with listening(lambda _: None):  # that a step brings operands elsewhere was chosen
+        with listening(lambda _: None):  # the moves of operands were chosen
             rewrite(
                 self.function,
                 self.graph,
@@ -176,8 +176,8 @@ class Layouts(ABC):
 def choose_layouts(
     kind: "type[Layouts]", function: FuncOp, closed: bool, options: ShardOptions
 ) -> None:
-    """Choose the layouts of a function in some way, or, if its limit is over before the costs of
-    all are known, as ``propagate`` does, in place.
+    """Choose the layouts of a function, in place, by a kind of search; if time is up before all
+    costs are known, as ``propagate`` does.
 
     Args:
         closed: whether the types of arguments and results stay as they are.

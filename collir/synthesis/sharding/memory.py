@@ -1,11 +1,10 @@
 """The memory that the layouts of a function need on a device, at each step.
 
-Arguments are held throughout, other values from the step that makes them until the last that uses
-them: a stack, or a value from outside that a loop uses, as long as the loop runs. While a step runs
-there are also its operands in the layouts that it needs, and its result before that is reduced.
-Views, slices of stacks and values inside of kernels have no memory; the new value of a weight or a
-state takes that of the old one. Simulations count the same more closely, so what is found is
-checked by one.
+Arguments are held throughout, and other values from the step that makes them to their last user. A
+loop holds its stacks, and its values from outside, as long as it runs. A step also holds its
+operands in the layouts that it needs, and its result before it is reduced. Views, slices of stacks
+and values inside of kernels have no memory; the new value of a weight or a state takes that of the
+old one. Simulations count more closely, so a solution is checked by one.
 """
 
 from collections import defaultdict
@@ -34,7 +33,7 @@ class HeldBytes:
     """Bytes that are held for some steps.
 
     Attributes:
-        scope: the variables that say how many.
+        scope: the variables that the number of bytes depends on.
         bytes: the bytes for each of their values.
         first, last: the first and the last of the steps.
     """
@@ -147,7 +146,7 @@ class SolutionMemory:
         return {graph.of[x] for x, role in pairs if role in (Role.PARAMETER, Role.STATE)}
 
     def _copies(self, relation: Relation, sharding: Sharding, lives: _Lives) -> Iterator[HeldBytes]:
-        """Yield what there is beside the tensors while a step runs."""
+        """Yield the bytes that a step holds beside the tensors."""
         if is_kept(relation):
             return
         result = sharding.variable_of[relation.members[-1]]
@@ -194,7 +193,7 @@ class SolutionMemory:
         return np.cumsum(changes)[:-1]
 
     def tables(self, prices: Points) -> list[FactorTable]:
-        """Return tables whose sum is that of the bytes of all steps, each times a price."""
+        """Return tables whose sum is the bytes of all steps, each times its price."""
         before = np.concatenate([[0.0], np.cumsum(prices)])
         added: dict[tuple[int, ...], Costs] = defaultdict(lambda: np.zeros(()))
         for held in self.held:
@@ -204,8 +203,8 @@ class SolutionMemory:
 
 
 def _shared(function: FuncOp, graph: TensorGraph) -> set[Tensor]:
-    """Return what stands in loops for slices of stacks and for values from outside: these are in
-    the memory of the stacks and the values, or of copies in other layouts."""
+    """Return the arguments of loop bodies that are slices of stacks or values from outside. They
+    lie in the memory of these stacks and values, or of copies in other layouts."""
     loops = [op for op in function.walk() if isinstance(op, RepeatOp)]
     return {
         graph.of[argument]
@@ -215,7 +214,7 @@ def _shared(function: FuncOp, graph: TensorGraph) -> set[Tensor]:
 
 
 def _owners(graph: TensorGraph) -> dict[Tensor, Tensor]:
-    """Return the tensor in whose memory each tensor is: itself, or that which it is a view of."""
+    """Return for each tensor the owner of its memory: itself, or the tensor that it views."""
     owners = {tensor: tensor for tensor in graph.tensors}
     for relation in graph.relations:
         if _is_view(relation):

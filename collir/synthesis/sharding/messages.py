@@ -1,17 +1,16 @@
 """Lower bounds of sums by messages between tables and variables.
 
 Costs are moved between tables that share a variable, which changes no sum. The sum of the least
-entries of all tables is a lower bound. In each pass a variable takes what its values cost at least
-in each of its tables, and gives it to the tables that come later (Kolmogorov, "A new look at
+entries of all tables is a lower bound. In each pass a variable takes the least cost of each of its
+values from each of its tables, and gives it to the later tables (Kolmogorov, "A new look at
 reweighted message passing", 2015).
 
 The bound never falls: when a variable has taken the minima ``m_f`` of its tables, each table has a
-least entry of 0 beside every value, and the part of the bound that these held, the sum of the
-``min m_f``, is at most ``min(sum of m_f)``, which is what the variable holds now. It gives shares
-of at most 1 in all, so the sum of the minima stays. At this time a solution with a value ``a`` sums
-to at least the bound plus what ``a`` costs more than the variable's best value; the bound before
-the pass is at most that bound. So values for which this is above the sum of a known solution are in
-no better one.
+least entry of 0 beside every value. The tables held the sum of the ``min m_f`` of the bound, which
+is at most ``min(sum of m_f)``, the part that the variable holds now. It gives away shares of at
+most 1 in all, so the sum of the minima stays. Then a solution with a value ``a`` sums to at least
+the bound plus the excess cost of ``a`` over the variable's best value; the bound before the pass is
+no larger. A value for which this exceeds the sum of a known solution is in no better one.
 
 A fan is never a table here. Its minima over all but one variable are exact: the steps of a group
 that need one layout share its price, so they are minima over the partitions of the users, and a
@@ -68,14 +67,14 @@ class _FanCosts:
         self._needed = list(zip(fan.users, orders, starts, parts, strict=True))
 
     def _clients(self) -> Costs:
-        """Return what each user pays at least for each layout, without the price of it."""
+        """Return the least cost of each user for each layout, without the price of the layout."""
         clients = np.full((len(self.fan.users), self.fan.prices.shape[1]), _NEVER)
         for row, (user, order, starts, layouts) in zip(clients, self._needed, strict=True):
             row[layouts] = np.minimum.reduceat(self.moved[user][order], starts)
         return clients
 
     def _best(self, clients: Costs) -> Costs:
-        """Return for each layout of the tensor and each set of users what these cost at least."""
+        """Return the least cost of each set of users for each layout of the tensor."""
         groups = self._sets.members @ clients
         cost = (self.fan.prices[:, None, :] + groups).min(axis=2)
         best = np.zeros_like(cost)
@@ -100,7 +99,7 @@ class _FanCosts:
         self.moved[variable] += more
 
     def choose(self, variable: int, value: int) -> None:
-        """Let a variable have one value alone."""
+        """Restrict a variable to one value."""
         moved = np.full_like(self.moved[variable], _NEVER)
         moved[value] = self.moved[variable][value]
         self.moved[variable] = moved
@@ -115,8 +114,8 @@ class _Sets(NamedTuple):
     Attributes:
         members: a row for each set, with 1 for its members and 0 for others.
         having: for each user, the sets that it is in.
-        splits: for each number of members, the sets of so many, and of each the subsets with its
-            first member, and what is left.
+        splits: for each number of members, the sets of that size, each with its subsets that have
+            its first member, and the rests.
     """
 
     members: Costs
@@ -126,7 +125,7 @@ class _Sets(NamedTuple):
 
 @cache
 def _sets(users: int) -> _Sets:
-    """Return the sets of so many users."""
+    """Return the sets of a number of users."""
     numbers = np.arange(1 << users)
     members = (numbers[:, None] >> np.arange(users)) & 1
     splits: list[tuple[Numbers, Numbers, Numbers]] = []
@@ -146,8 +145,7 @@ class Messages:
     Attributes:
         bound: a lower bound of the sum.
         floor: the bound before the last pass.
-        above: for each value of each variable, what solutions with it sum to at least, on top of
-            ``floor``.
+        above: for each value of each variable, the least sum with it, on top of ``floor``.
     """
 
     def __init__(
@@ -178,7 +176,7 @@ class Messages:
 
         Args:
             passes: the most passes.
-            enough: the part of the bound by which a pass has to raise it, else they end.
+            enough: the part of the bound by which a pass must raise it, or passes end.
         """
         before = -math.inf
         for number in range(passes):
@@ -214,8 +212,8 @@ class Messages:
             self.own[variable] = total
 
     def solution(self, way: int) -> dict[int, int]:
-        """Return values for all variables, each the best beside those before it, whatever those
-        behind it cost at least."""
+        """Return values for all variables, each the best beside those before it, with the least
+        cost of those behind it."""
         fans = [factor for factor in self.factors if isinstance(factor, _FanCosts)]
         kept = [dict(fan.moved) for fan in fans]
         values: dict[int, int] = {}
@@ -233,7 +231,7 @@ class Messages:
 
 
 def _beside(factor: _Costs | _FanCosts, variable: int, values: dict[int, int]) -> Costs:
-    """Return what the values of a variable cost at least beside the values of others."""
+    """Return the least cost of each value of a variable beside the values of others."""
     if isinstance(factor, _Costs):
         at = [slice(values[v], values[v] + 1) if v in values else slice(None) for v in factor.scope]
         return factor.costs[tuple(at)].min(axis=factor.others[variable])

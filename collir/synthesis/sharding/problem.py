@@ -1,14 +1,13 @@
-"""The choice of layouts as a sum over variables: a way for every step, and a layout for every
-tensor.
+"""The choice of layouts as a sum over variables: a way for each step, a layout for each tensor.
 
-A tensor lies in one layout, and is brought from there to each layout in which steps need it, once
-for all steps that need it so. At the edges of a loop it becomes another tensor, with a layout of
-its own: that of an iteration, or the stack of all. A step takes its operands in the layouts of its
-way, and what it leaves partial is reduced to the layout of its result. All costs are tables over
+A tensor lies in one layout. It is brought from there to each layout that steps need, once for all
+steps with the same need. At the edges of a loop it becomes another tensor, with a layout of its
+own: that of an iteration, or the stack of all. A step takes its operands in the layouts of its way,
+and a partial result is reduced to the layout of the result's tensor. All costs are tables over
 these variables: of a way, the step itself; of a way and the layout of the result, bringing the
 result there; of the layout of a tensor and the ways of all steps that use it, bringing the tensor
-to each. Where equal layers are written one after the other, many variables are alike: they are one
-variable then (``alike.py``), as those of a loop are.
+to each. Where equal layers are written one after the other, many variables are alike, and become
+one variable (``alike.py``), as in a loop.
 """
 
 from collections import defaultdict
@@ -36,7 +35,7 @@ class Sharding:
         ways: for the variable of a step, its ways.
         layouts: for the variable of a tensor, its layouts.
         sum: the time of the program in seconds, over all variables.
-        count: how many variables there are before those of equal layers are one.
+        count: the number of variables before those of equal layers are joined.
     """
 
     def __init__(self, graph: TensorGraph, ways: Ways, move: Move, split: Move):
@@ -44,7 +43,7 @@ class Sharding:
 
         Args:
             move: the time to bring a value to another layout.
-            split: that of a value inside of a kernel, which becomes two.
+            split: the time to move a value inside of a kernel, which becomes two.
         """
         self.move, self.split, self.is_inside = move, split, ways.work.is_inside
         self.all_ways = ways
@@ -78,8 +77,8 @@ class Sharding:
         return len(self.sum.sizes) < self.count
 
     def tie(self) -> "Sharding":
-        """Let the variables of equal layers be one, if they are many and that leaves less than half
-        of them, and return these choices."""
+        """Join the variables of equal layers, if they are many and less than half of them are left;
+        return these choices."""
         if self.count <= MANY:
             return self
         kinds: list[object] = [None] * self.count
@@ -127,16 +126,16 @@ class Sharding:
         self._relate((number, own), prices[numbers] * relation.times)
 
     def _left_by(self, ways: Sequence[StepWay]) -> tuple[tuple[DistType, ...], Numbers]:
-        """Return the types in which ways leave their result, each once, and the number of that of
-        each way."""
+        """Return the distinct types in which ways leave their result, and for each way the number
+        of its type."""
         if id(ways) not in self._left:  # the ways of equal steps are one list, which stays
             number = {way.left: n for n, way in enumerate({way.left: way for way in ways}.values())}
             self._left[id(ways)] = tuple(number), np.array([number[way.left] for way in ways])
         return self._left[id(ways)]
 
     def _add_addends(self, before: Relation, relation: Relation) -> None:
-        """Take the reduction of an addend back where the one before it is partial alike: their sum
-        is reduced once."""
+        """Take back the reduction of an addend if the one before it is partial alike: their sum is
+        reduced once."""
         first, number = self.variable_of[before], self.variable_of[relation]
         tensor = relation.members[-1]
         to = self.types(tensor)
@@ -152,7 +151,7 @@ class Sharding:
         self, tensor: Tensor, times: float, using: Sequence[tuple[Relation, int]]
     ) -> None:
         """Relate a tensor with the steps that use it, and with the tensors that it becomes at the
-        edges of loops, each equally often."""
+        edges of loops, all with the same number of runs."""
         own = self.variable_of[tensor]
         layouts: dict[Layout, int] = {}
         needs: list[Numbers] = []
@@ -168,7 +167,7 @@ class Sharding:
             self.sum.fans.append(Fan(own, tuple(users), tuple(needs), prices))
 
     def needs(self, relation: Relation, position: int) -> list[Layout]:
-        """Return the layouts in which an operand is needed, for each value of the user."""
+        """Return the layout in which an operand is needed, for each value of its user."""
         if relation.op is not None:
             return [way.needs[position] for way in self.ways[self.variable_of[relation]]]
         layouts = self.layouts[self.variable_of[relation.members[-1]]]
@@ -214,7 +213,7 @@ class Sharding:
 
 
 def is_kept(relation: Relation) -> bool:
-    """Return whether a relation is between a tensor and itself: a loop yields what it carries."""
+    """Return whether a relation is between a tensor and itself, as for an unchanged carry."""
     return relation.op is None and relation.members[0] is relation.members[-1]
 
 
@@ -231,6 +230,5 @@ def _slices(relation: Relation) -> bool:
 
 
 def moves_of(relation: Relation) -> float:
-    """Return how often an operand of a relation is brought to another layout: a stack is brought
-    there before its slices are taken."""
+    """Return how often an operand is moved; a stack is moved before it is sliced."""
     return relation.times / (relation.members[0].shape[0] if _slices(relation) else 1)

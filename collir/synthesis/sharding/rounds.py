@@ -2,8 +2,8 @@
 
 A round has four steps. Variables are eliminated where tables stay small. Messages between the
 tables that are left give a lower bound. The solutions that they lead to are improved: each becomes
-the best of very many around it. Values that are in no better solution are left out. What a few
-rounds leave is mostly one solution, and its proof.
+the best of very many around it. Values that are in no better solution are left out. After a few
+rounds mostly one solution is left, and proven.
 """
 
 import random
@@ -44,12 +44,11 @@ class SumRounds:
 
     Attributes:
         left: the sum over the values that are left.
-        kept: these values of each variable.
+        kept: the values of each variable that are left.
         best: the best values that are known.
         least: the least sum that is known.
         bound: a lower bound of the sum over the values that were left at the beginning.
-        above: for variables that were not eliminated, what each value that is left costs at least,
-            on top of ``floor``.
+        above: the least cost of each value of variables not eliminated, on top of ``floor``.
         count: the number of rounds.
         is_complete: whether the least sum was found, though it may be no solution to the judge.
     """
@@ -65,8 +64,8 @@ class SumRounds:
 
         Args:
             least: the least sum that is known.
-            judge: a function of values and their sum that returns what counts as their sum: it, or
-                more; infinity for values that are no solution.
+            judge: a function from values and their sum to the sum that counts, which is no less;
+                infinity for values that are no solution.
         """
         self.left, self.kept, self.least, self.judge = left, list(kept), least, judge
         self.most = _FIRST
@@ -78,12 +77,11 @@ class SumRounds:
 
     @property
     def is_proven(self) -> bool:
-        """True if no sum over the values is less than the least one known."""
+        """True if no sum over the values is less than the least known one."""
         return self.bound >= self.least * (1 - SAME)
 
     def run(self, until: float | None = None) -> None:
-        """Run rounds until the least sum is proven, or rounds leave out no more values, or the time
-        is up in one.
+        """Run rounds until the least sum is proven, no values are left out, or the time is up.
 
         Args:
             until: the time of ``time.monotonic()`` when the rounds end.
@@ -139,8 +137,8 @@ class SumRounds:
                 self._take(values)
 
     def _best_around(self, values: Values) -> dict[int, int]:
-        """Return the best of the solutions in which some variables have the values of one: those
-        that make tables too large, and all users of a large fan but two."""
+        """Return the best solution that agrees with given values on some variables: those that make
+        tables too large, and all users of a large fan but two."""
         fixed: dict[int, Numbers] = {}
         for fan in self.left.fans:
             if fan.entries > self.most:

@@ -44,11 +44,11 @@ class LeastTime(Layouts):
     """The search for the fastest layouts of a function."""
 
     def _amount(self, solution: VariableValues) -> str:
-        """Return what the layouts cost, as remarks say it."""
+        """Return the cost of the layouts, as a phrase for remarks."""
         return f"take {seconds_text(solution.sum)}"
 
     def _check(self) -> None:
-        """Check that axes are placed, and give weights to one along which devices are unlike.
+        """Check that axes are placed, and give weights to an axis along which devices differ.
 
         Raises:
             DiagnosticError: some axes are not placed.
@@ -66,8 +66,8 @@ class LeastTime(Layouts):
                 pass
 
     def _cut(self, axis: Axis) -> None:
-        """Give the axis along which devices are unlike the best weights, if the function is the
-        only one of its mesh."""
+        """Give an axis with unlike devices its best weights, if no other function is on the
+        mesh."""
         mesh, module = self.graph.mesh, module_of(self.function)
         if len(functions_on(module, mesh.name)) > 1:
             text = f"`{axis.name}` keeps equal shares: other functions are on @{mesh.name}"
@@ -96,7 +96,7 @@ class LeastTime(Layouts):
         return [first, *explanation(self.graph, self.sharding, solution, self.time.left)]
 
     def _solution(self, limit: float | None) -> VariableValues:
-        """Return the best layouts of those that fit into so much memory.
+        """Return the best layouts among those that fit into so much memory.
 
         Raises:
             DiagnosticError: none fit.
@@ -115,8 +115,8 @@ class LeastTime(Layouts):
             raise self._does_not_fit(op, error.least, others) from error
 
     def _lowered(self, solution: VariableValues) -> VariableValues:
-        """Return a solution, or a better one by descents if its search ended before a proof: on
-        three axes, tables may be too large for good ones."""
+        """Return a solution improved by descents, if its search ended without a proof: on three
+        axes, tables may be too large for good solutions."""
         if not solution.ended:
             return solution
         values = Descent(self.graph, self.sharding, list(self.graph.mesh.by_name)).run()

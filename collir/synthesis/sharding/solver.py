@@ -1,9 +1,8 @@
 """The values of variables for which a sum is least, by exact search.
 
-The nodes of the search are sums that are restricted to some values of each variable. Where rounds
-of bounds (``rounds.py``) leave a gap, the children of a node are the values of one variable, the
-best bound first (A*). A bound is that of messages between tables, which is admissible:
-``messages.py`` proves it.
+A node is the sum restricted to some values of each variable. Where rounds of bounds (``rounds.py``)
+leave a gap, the children of a node are the values of one variable, the best bound first (A*). A
+bound is that of messages between tables, which is admissible: ``messages.py`` proves it.
 """
 
 import math
@@ -47,7 +46,7 @@ class SolutionNode:
         kept: these values.
         bound: a lower bound of the sum over them.
         least: the least sum that is known.
-        values: of a single solution, its values.
+        values: the values of a single solution; else None.
         is_root: whether it is the root.
     """
 
@@ -81,8 +80,8 @@ class Least(Problem[SolutionNode]):
         return SolutionNode(first.left, tuple(first.kept), first.bound, first.least, is_root=True)
 
     def children(self, node: SolutionNode) -> Iterator[SolutionNode]:
-        """Yield the best solution that rounds find, and, if they do not prove it, a part for each
-        value of a variable, the best bound first."""
+        """Yield the best solution that rounds find and, if it is not proven, a part for each value
+        of a variable, the best bound first."""
         if node.values is not None:
             return
         rounds = self.first
@@ -115,7 +114,7 @@ class Least(Problem[SolutionNode]):
         yield from sorted([*parts, *solutions], key=lambda part: part.bound)
 
     def objective(self, node: SolutionNode) -> float | None:
-        """Return the sum, of a single solution."""
+        """Return the sum of a single solution."""
         return None if node.values is None else node.bound
 
     def bound(self, node: SolutionNode) -> float:
@@ -137,9 +136,9 @@ def least_sum(
     """Return values of all variables with the least sum, or the best known after some seconds.
 
     Args:
-        judge: a function of values and their sum that returns what counts as their sum: it, or
-            more; infinity for values that are no solution.
-        known: values that are known, and what counts as their sum.
+        judge: a function from values and their sum to the sum that counts, which is no less;
+            infinity for values that are no solution.
+        known: known values, and the sum that counts for them.
         branch: whether to search on where rounds leave a gap.
     """
     until = None if seconds is None else time.monotonic() + seconds
@@ -156,7 +155,7 @@ def least_sum(
         return VariableValues(values, total, min(rounds.bound, total), ended)
     left = None if until is None else max(0.1, until - time.monotonic())
     better_than = None if total == float("inf") else total * (1 - SAME)
-    with search_workers(workers() if judge is None else 1):  # a judge remembers what it saw
+    with search_workers(workers() if judge is None else 1):  # a judge keeps solutions that it saw
         outcome = best_of(Least(rounds, until), 1, left, better_than, order="best-first")
     for found in outcome.solutions:
         if found.node.values is not None:

@@ -1,16 +1,15 @@
-"""The weights of a mesh axis along which devices are unlike, chosen together with the layouts.
+"""The weights of a mesh axis along which devices differ, chosen together with the layouts.
 
-Weights and layouts are found in turns: the layouts that are best for some weights (the search), and
-the shares that are best for these layouts (a linear program: of each step, the time is that of the
-device that takes longest for its share). Shares become weights inside of the objective: the sum of
-the weights has to divide what is sharded, so for each sum that divides a dimension of the program,
-weights are given one by one to the coordinate that ends first with one more. The turns end where no
-weights are better.
+Weights and layouts are found in turns: a search finds the best layouts for some weights, and a
+linear program the best shares for these layouts, where each step takes as long as its slowest
+device. Shares become weights inside of the objective: the sum of the weights has to divide the
+sharded dimensions. So for each sum that divides a dimension of the program, weights are given one
+by one to the coordinate that ends first with one more. The turns end where no weights are better.
 
-How much better weights may be is estimated by the least time if every step were shared as is best
-for it alone, and collectives had equal blocks: ``n`` devices that take ``t_c`` for equal shares
-take ``n / sum(1 / t_c)`` for the best ones. This bounds all weights if times are in proportion to
-shares, and for dimensions that divide evenly.
+The gain of better weights is estimated by the least time with the best shares for each step alone,
+and collectives on equal blocks: ``n`` devices that take ``t_c`` for equal shares take ``n / sum(1 /
+t_c)`` for the best ones. This bounds all weights if times are in proportion to shares, and for
+dimensions that divide evenly.
 """
 
 import heapq
@@ -52,8 +51,8 @@ class Recut:
     """A mesh with weights, and the best layouts on it.
 
     Attributes:
-        axis: the axis that has them.
-        bound: an estimate of the least time with any weights, at most that of these.
+        axis: the axis with the weights.
+        bound: an estimate of the least time with any weights, at most the time with these.
     """
 
     mesh: Mesh
@@ -80,8 +79,8 @@ def with_weights(mesh: Mesh, name: str, weights: Sequence[int]) -> Mesh:
 def recut(
     function: FuncOp, graph: TensorGraph, axis: Axis, model: CostModel, limit: Limit
 ) -> Recut | None:
-    """Return the best weights of an axis that are found, and the layouts that go with them; None if
-    no weights are better than equal shares."""
+    """Return the best known weights of an axis, with the layouts that go with them; None if no
+    weights are better than equal shares."""
     return _Recutting(function, graph, axis, model, limit).run()
 
 
@@ -135,15 +134,15 @@ class _Recutting:
         return self.tried[weights]
 
     def _bound(self) -> float:
-        """Return the least time if every step were shared as is best for it alone."""
+        """Return the least time if every step had the best shares for it alone."""
         self.work.shared = frozenset(self.even.of_axis[self.axis.name]), self.kind_of
         sharding = self._sharding(self.even, self.work)
         self.work.shared = None
         return least_sum(sharding.sum, self.limit.left, branch=False).bound
 
     def _shares(self, sharding: Sharding, solution: VariableValues) -> Vector:
-        """Return the best shares of the coordinates for some layouts: those for which the sum of
-        the times of steps, each on the device that takes longest, is least."""
+        """Return the best shares of the coordinates for some layouts: they minimise the sum over
+        steps of the time of the slowest device."""
         own = set(self.even.of_axis[self.axis.name])
         times: Counter[tuple[float, ...]] = Counter()
         for relation in self.graph.relations:
@@ -157,8 +156,7 @@ class _Recutting:
         return _best_shares(times, len(self.kind_of))
 
     def _weights(self, shares: Vector) -> Iterator[tuple[int, ...]]:
-        """Yield weights near some shares, whose sums divide dimensions of the program: those
-        nearest to the shares first."""
+        """Yield weights near some shares, nearest first, with sums that divide dimensions."""
         listed: dict[tuple[int, ...], float] = {}
         for total in self._sums():
             weights = _rounded(shares, total)
@@ -184,7 +182,7 @@ class _Recutting:
         )
 
     def _divides(self, weights: tuple[int, ...]) -> bool:
-        """Return whether the layouts that types give can be cut so."""
+        """Return whether these weights can cut the layouts that types give."""
         mesh = with_weights(self.even, self.axis.name, weights)
         return all(
             size % units(mesh, axes) == 0
@@ -195,8 +193,8 @@ class _Recutting:
 
 
 def _best_shares(times: Counter[tuple[float, ...]], n: int) -> Vector:
-    """Return the shares for which the sum of steps, each the longest of ``n`` times the share times
-    the time of an equal one, is least."""
+    """Return the shares that minimise the sum over steps of the longest of ``n`` times, each a
+    share times the time of an equal share."""
     steps = list(times)
     if not steps:
         return np.full(n, 1 / n)
@@ -218,8 +216,8 @@ def _best_shares(times: Counter[tuple[float, ...]], n: int) -> Vector:
 
 
 def _rounded(shares: Vector, total: int) -> tuple[int, ...]:
-    """Return weights of some sum, each at least 1, of which the largest by its share is least: one
-    after the other goes where one more is the smallest part of the share."""
+    """Return integer weights with a given sum, each at least 1, whose largest ratio to its share is
+    least. Units are given one by one to the coordinate whose ratio stays smallest."""
     weights = [1] * len(shares)
     queue = [(2 / share, place) for place, share in enumerate(shares)]
     heapq.heapify(queue)
@@ -233,7 +231,7 @@ def _rounded(shares: Vector, total: int) -> tuple[int, ...]:
 def _places_of_coordinates(
     mesh: Mesh, axis: Axis, work: DeviceWork, seconds: Sequence[float]
 ) -> list[int]:
-    """Return the number of the slowest of the places of each coordinate of an axis.
+    """Return for each coordinate of an axis the number of its slowest place.
 
     Args:
         seconds: the time of the steps of the function at each place.

@@ -1,9 +1,9 @@
-"""The ways in which a step may run, and what they cost.
+"""The ways in which a step may run, and their costs.
 
 A way says over which sub-axes each index of a step is sharded; it follows from the index structure
 alone. From it follow the layouts in which the step takes its operands, and that of its result. A
-composite step is also divided along dimensions that it needs whole: it runs as the steps of its
-expansion then, with the collectives between them.
+composite step may also be divided along dimensions that it needs whole. It then runs as the steps
+of its expansion, with the collectives between them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,14 +38,14 @@ Decided = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True)
 class StepWay:
-    """How a step runs.
+    """A way to run a step.
 
     Attributes:
         axes: the sub-axes of its indices.
         needs: the layouts in which it takes its operands.
         left: the type of its result, before it is brought to its layout.
         times: the time of the step alone, once, at each place.
-        seconds: the longest of these; of a composite that is expanded, with its collectives.
+        seconds: the longest of these; for an expanded composite, with its collectives.
     """
 
     axes: Assignment
@@ -114,8 +114,8 @@ class Ways:
                     continue
 
     def _may_divide(self, relation: Relation, index: str) -> bool:
-        """Return whether an index of a step may be sharded: one that it needs whole may be if it is
-        expanded."""
+        """Return whether an index of a step may be sharded: one that the step needs whole only if
+        it is expanded."""
         op = relation.op
         expands = self.move is not None and op is not None and op.kind.expansion is not None
         return expands or index not in relation.blocked
@@ -171,7 +171,7 @@ class Ways:
         return StepTimes(tuple(places.tolist()), axes, to), sent
 
     def _decided(self, what: Relation | Tensor) -> Decided:
-        """Return the sub-axes that are decided, each with the index that it shards, or None."""
+        """Return the decided sub-axes, each with the index that it shards, or None."""
         return ()
 
     def _assignments(

@@ -1,5 +1,5 @@
-"""Axes that a sweep adds to a training step whose types name none: copies of what ZeRO divides
-over, and parts of sequences."""
+"""Axes that a sweep adds to a training step where no type names them: copies of the devices over
+which ZeRO divides, and parts of sequences."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,7 +20,7 @@ SIZE = 2
 
 
 def add_replicas(step: TrainingStep) -> None:
-    """Let the batch be cut over copies too of the devices over which ZeRO divides, in place (HSDP,
+    """Let the batch be cut also over copies of the devices over which ZeRO divides, in place (HSDP,
     Zhao 2023, PyTorch FSDP)."""
     function = named(step.module, step.function)
     rows = set(mesh_of(function).of_axis[step.data[0]])
@@ -40,8 +40,8 @@ def add_context(step: TrainingStep) -> None:
 
 
 def divide_arguments(step: TrainingStep, axis: str, pairs: Iterable[tuple[int, int]]) -> None:
-    """Let an axis divide dimensions of arguments of a step too, and of the results that replace
-    them, in place; a mesh without the axis gets it.
+    """Let an axis also divide dimensions of arguments of a step, and of the results that replace
+    them, in place. A mesh without the axis gets it.
 
     Args:
         pairs: the numbers of arguments, each with a dimension.
@@ -62,7 +62,7 @@ def divide_arguments(step: TrainingStep, axis: str, pairs: Iterable[tuple[int, i
         types[number] = _divided(types.get(number, dist_type(function.args[number])), dim, names)
     roles, of_results = argument_roles(function), result_roles(function)
     results: dict[int, DistType] = {}
-    for role in (Role.PARAMETER, Role.STATE):  # a result is what replaces the argument of its place
+    for role in (Role.PARAMETER, Role.STATE):  # a result replaces the argument at its place
         given = [number for number, own in enumerate(roles) if own is role]
         made = [number for number, own in enumerate(of_results) if own is role]
         results |= {to: types[n] for n, to in zip(given, made, strict=False) if n in types}

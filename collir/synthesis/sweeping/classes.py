@@ -1,5 +1,5 @@
-"""Dimensions of a model that are divided together, as an index of a step stands for one dimension
-of each operand and of the result."""
+"""Classes of dimensions that are divided together: an index of a step stands for a dimension of
+each operand and of the result."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,16 +34,16 @@ class DimensionClasses:
     """The dimensions of the function that a training step takes the gradient of.
 
     Attributes:
-        callee: the function, with what it calls inside, and whole values.
+        callee: the function with its calls inlined, on whole values.
         graph: its values, and the steps between them.
-        arguments: the argument of the step that each of its arguments is made of.
+        arguments: for each of its arguments, the argument of the step that it is made from.
         rows: the size of its batch.
-        layers: the values that go from layer to layer.
-        stacked: the number of stacks that a value is of: of layers, or of groups of layers.
+        layers: the values that go from layer to layer. stacked: the number of leading dimensions of
+            a value that count layers, or groups of layers.
         of: the class of each dimension.
-        related: the same, if dimensions that a step needs whole are related by it too.
-        sums, gathers: the bytes that are sent if a class is divided: for sums of parts, and where
-            a step needs it whole.
+        related: the class of each dimension if steps also relate dimensions that they need whole.
+        sums, gathers: the bytes that are sent if a class is divided: to sum parts, and to gather
+            for steps that need it whole.
     """
 
     callee: FuncOp
@@ -131,8 +131,8 @@ def _classes(graph: TensorGraph, *, through: bool) -> "UnionFind[Place]":
 
 
 def _sent(relation: Relation) -> Iterator[tuple[Place, int, bool]]:
-    """Yield the dimensions whose division sends something at a step, with the bytes, and whether
-    that is for a sum of parts; else a step needs the dimension whole."""
+    """Yield the dimensions whose division makes a step send, with the bytes, and whether it sends
+    to sum parts (else to gather)."""
     [*operands, (result, over)] = zip(relation.members, relation.indices, strict=True)
     kept = {*over, REPEATED}
     for tensor, indices in operands:

@@ -45,12 +45,12 @@ class Configuration:
         schedule: the order of tasks; ``UNSTAGED`` if there is one stage.
         chunks: the chunks of layers at each stage.
         layers: the layers of each chunk, if they are not equally many.
-        recompute: whether the backward pass computes layers again; names: the calls of these
-            functions in them alone.
-        zero: what is divided over axes of the batch and of words: 0 nothing, 1 the states of the
-            optimiser, 2 the gradients that microbatches add up too, 3 the parameters too.
-        sequence: the axes over which what goes from layer to layer is divided along the sequence
-            (sequence parallelism); their weights stay divided.
+        recompute: whether the backward pass computes layers again, or the names of the functions
+            whose calls alone it computes again.
+        zero: the values divided over axes of the batch and of words: 0 none, 1 states of the
+            optimiser, 2 also gradients that microbatches add up, 3 also parameters.
+        sequence: the axes over which values between layers are divided along the sequence (sequence
+            parallelism); weights stay divided over them.
     """
 
     axes: tuple[tuple[str, tuple[int, ...]], ...]
@@ -76,7 +76,7 @@ class Configuration:
 
     @property
     def copies(self) -> int:
-        """The number of copies of what ZeRO divides."""
+        """The number of copies of the devices over which ZeRO divides."""
         return self.degrees.get(REPLICA, 1)
 
     def layers_of_stages(self, layers: int) -> list[int]:
@@ -100,8 +100,7 @@ class Configuration:
         return tuple(map(math.prod, zip(*(factors for _, factors in self.axes), strict=True)))
 
     def mesh_axes(self, machine: Machine) -> tuple[Axis, ...]:
-        """Return the axes of the mesh on the levels of a machine; one stage has no axis, and one
-        copy has none."""
+        """Return the axes of the mesh on the levels of a machine; one stage or copy has none."""
         innermost = machine.levels[-1].name
 
         def placed(name: str, sizes: tuple[int, ...]) -> Axis:

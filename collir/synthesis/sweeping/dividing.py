@@ -3,8 +3,8 @@
 Classes of dimensions are divided together. Those of the values between layers are left alone. A
 class inside of a layer begins with the columns of a weight and ends with the rows of another, as in
 Megatron-LM (Shoeybi 2019): heads, the inner width of an MLP, experts; and words, behind the layers.
-Each weight is divided along one class; those are taken first which send least for the weights that
-they divide.
+Each weight is divided along one class. Classes that send least for the weights that they divide are
+taken first.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from collir.synthesis.sweeping.programs import named
 from collir.synthesis.sweeping.steps import TrainingStep
 
 _WORTH = 3
-"""How many times as large as the sums of a row a weight outside of layers is, if it is divided."""
+"""The least size of a divided weight outside of layers, in multiples of the sums of a row."""
 
 _LEAST = 0.01
 """The least part of the weights of all layers that is divided though its results are gathered."""
@@ -62,8 +62,8 @@ class Division:
 
 
 def unused_axis(step: TrainingStep) -> str:
-    """Return the axis that may divide weights: one of the mesh that no type names yet, or a new
-    one; empty if types say what an axis divides, besides those of the batch."""
+    """Return the axis that may divide weights: an axis of the mesh that no type names, or a new
+    one. Empty if types already divide something besides the batch."""
     known = (*step.data, *step.context, step.pipeline)
     others = [axis for axis in step.axes if axis not in known]
     used = {axis for function in functions_of(step.module) for axis in _named_axes(function)}
@@ -84,7 +84,7 @@ def _named_axes(function: FuncOp) -> Iterator[str]:
 
 
 def division_of(step: TrainingStep, axis: str) -> Division:
-    """Return which dimensions of weights and states an axis divides."""
+    """Return the dimensions of weights and states that an axis divides."""
     try:
         pairs = tuple(_pairs(step))
     except DiagnosticError as error:
@@ -93,31 +93,30 @@ def division_of(step: TrainingStep, axis: str) -> Division:
 
 
 def _pairs(step: TrainingStep) -> Iterator[tuple[int, int]]:
-    """Yield the number of each weight and state that is divided, and the dimension.
+    """Yield the number of each divided weight and state, and the divided dimension.
 
     Raises:
         DiagnosticError: a step cannot be where layouts are chosen.
     """
     function, classes = named(step.module, step.function), DimensionClasses.build(step)
-    found = {
+    dims = {
         [*function.args].index(argument): dim
         for number, dim in _chosen(classes).items()
         if isinstance(argument := classes.arguments[number], BlockArgument)
     }
     roles = argument_roles(function)
-    weights = [number for number in found if roles[number] is Role.PARAMETER]
+    weights = [number for number in dims if roles[number] is Role.PARAMETER]
     for number, argument in enumerate(function.args):
         if number in weights:
-            yield number, found[number]
+            yield number, dims[number]
         elif roles[number] is Role.STATE:
             weight = _weight_of(argument, function)
             if weight in weights:
-                yield number, found[weight]
+                yield number, dims[weight]
 
 
 def _chosen(classes: DimensionClasses) -> dict[int, int]:
-    """Return the arguments of the function of the layers that are divided, by number, each with its
-    dimension."""
+    """Return the divided arguments of the function of the layers, with their dimensions."""
     of, sums, gathers = classes.of, classes.sums, classes.gathers
     between = {classes.related[place] for x in classes.layers for place in places_of(x)}
     others = {  # that other axes divide
@@ -141,8 +140,8 @@ def _chosen(classes: DimensionClasses) -> dict[int, int]:
     layers = sum(x.bytes for x in weights.values() if classes.stacked[x])
 
     def is_worth(x: Tensor, place: Place) -> bool:
-        """Return whether a weight is to be divided: not a router, whose results are gathered, and
-        no small table outside of layers."""
+        """Return whether a weight is worth dividing: no router, whose results are gathered, and no
+        small table outside of layers."""
         if classes.stacked[x]:
             return not gathers[of[place]] or x.bytes > _LEAST * layers
         return _WORTH * sums[of[place]] < classes.rows * x.bytes
@@ -166,8 +165,7 @@ def _chosen(classes: DimensionClasses) -> dict[int, int]:
 
 
 def _weight_of(state: BlockArgument, function: FuncOp) -> int | None:
-    """Return the number of the weight that a state belongs to, as sizes and names say; None if
-    there is no such one."""
+    """Return the number of a state's weight, by sizes and names; None if there is none."""
     roles = argument_roles(function)
     weights = [number for number, role in enumerate(roles) if role is Role.PARAMETER]
 

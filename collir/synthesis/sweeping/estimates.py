@@ -1,4 +1,4 @@
-"""Estimates of configurations, kind by kind, and in groups of those that have as many stages."""
+"""Estimates of configurations, by kind and number of stages."""
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -20,12 +20,12 @@ from collir.synthesis.sweeping.prices import MeshPrices
 
 
 class ProgramKind(NamedTuple):
-    """The steps that the programs of some configurations have in common.
+    """The common steps of the programs of some configurations.
 
     The axis of the batch is in all of them, as a collective over one device costs nothing.
 
     Attributes:
-        wide: the other axes, but for that of stages, that are larger than 1.
+        wide: the other axes, without that of stages, that are larger than 1.
         once: whether there is one microbatch and one stage, so that no loop adds up gradients.
         staged: whether there are several stages.
         splits: whether gradients of weights are tasks of their own.
@@ -42,7 +42,7 @@ class ProgramKind(NamedTuple):
 
     @property
     def unstaged(self) -> "ProgramKind":
-        """The kind whose program this one's is before it is cut into stages."""
+        """The kind of the program before it is cut into stages."""
         return self._replace(staged=False, splits=False)
 
 
@@ -84,8 +84,7 @@ class Estimator:
         Args:
             layers: the layers of the model.
             data: the name of the axis of the batch.
-            costs: function from kinds and their rows to their costs, or why they have none, in
-                order.
+            costs: function from kinds and their rows to their costs, or to reasons for having none.
         """
         self.prices, self.layers, self.data, self.costs = MeshPrices(machine), layers, data, costs
 
@@ -111,8 +110,7 @@ class Estimator:
                 yield from self._of_kind(costs, groups[kind])
 
     def _batch(self, configuration: Configuration, kind: ProgramKind) -> int:
-        """Return the batch with which the program of a kind has the microbatches of a
-        configuration."""
+        """Return the batch that gives a kind's program the microbatches of a configuration."""
         times = 1 if kind.once else MICROBATCHES
         return configuration.batch // configuration.microbatches * times
 

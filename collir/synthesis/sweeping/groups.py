@@ -1,16 +1,15 @@
 """Estimates of the time and the memory of configurations, from the ingredients of their kinds.
 
 They are lower bounds of programs with these ingredients. The program of a configuration may have
-others, as layouts are chosen anew for its sizes; searches take a margin for that. The time is that
-of tasks and steps which follow each other, without contention:
+other ingredients, as layouts are chosen anew for its sizes; searches add a margin for that. The
+time is that of tasks and steps which follow each other, without contention:
 
-- a stage begins when the first microbatch has come through the stages before it, runs its tasks for
-  all microbatches, and behind its last task the last microbatch goes back through those stages;
-- then it runs what stands behind the loop.
+- a stage begins when the first microbatch has come through the stages before it, and runs its tasks
+  for all microbatches; then the last microbatch goes back through the earlier stages;
+- then it runs the steps behind the loop.
 
-What stands behind the loop is priced by bounds of its collectives alone if the simulation may run
-them beside others. The memory is what is there while a stage runs the backward task before
-which most microbatches are in flight.
+The steps behind the loop count by bounds of their collectives alone if these may run beside others.
+The memory is that of the backward task at whose start most microbatches are in flight.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +80,7 @@ class ConfigurationEstimate:
     Attributes:
         time: seconds of a step.
         memory: bytes of a device of the stage that needs most.
-        run, number: where its parts are, if it has stages.
+        run, number: the place of its parts, if it has stages.
     """
 
     time: float
@@ -204,11 +203,11 @@ class ConfigurationGroup:
         return stage + np.max([*held], axis=0)
 
     def _throughout(self, memory: PlaceMemory, layers: int) -> Array:
-        """Return the bytes that are there while the loop over microbatches runs."""
+        """Return the bytes that are held while the loop over microbatches runs."""
         return self.value(memory.throughout, layers, self.whole_batch)
 
     def value(self, number: int, layers: int, tables: Sequence[Array] = ()) -> Array:
-        """Return the values of a formula for so many layers, of the rows of microbatches or
+        """Return the values of a formula for a number of layers, in rows of microbatches or
         others."""
         first, second = (table[number] for table in tables or self.own_batch)
         return first + (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0]) * (second - first)
@@ -219,12 +218,12 @@ class ConfigurationGroup:
         return self._part(one, other, layers)[0]
 
     def _part(self, one: ProgramPart, other: ProgramPart, layers: int) -> tuple[Array, Array]:
-        """Return the seconds of a part, and those in which it sends nothing.
+        """Return the seconds of a part, and the seconds in which it sends nothing.
 
         If gathers are ahead, the last iteration of a loop is among the steps behind it.
 
         Args:
-            other: the part in the program with more layers.
+            other: the same part in the program with more layers.
         """
         total = local = none = np.zeros(len(self.counts))
         last = none, none  # of an iteration that is among the next steps
@@ -275,7 +274,7 @@ class ConfigurationGroup:
 
 
 def _role(place: int, stages: int) -> int:
-    """Return which stage of the small program a stage is like."""
+    """Return the stage of the small program that a stage is like."""
     return 0 if place == 0 else 2 if place == stages - 1 else 1
 
 
@@ -283,9 +282,9 @@ def _role(place: int, stages: int) -> int:
 def in_flight(
     schedule: str, stages: int, microbatches: int, chunks: int, place: int
 ) -> frozenset[tuple[int, int, bool]]:
-    """Return the most that is in flight at a stage when backward tasks begin: the number of
-    microbatches of chunks that are between others, that of the first or last chunk of the model,
-    and whether the task is one of that."""
+    """Return the largest numbers of microbatches in flight at a stage when a backward task begins:
+    in inner chunks, in the first and last chunk of the model, and whether the task is of such an
+    end chunk. Moments below another one are left out."""
     order = RULES[schedule].order(PipelineSize(stages, microbatches, chunks), place)
     ends = {0, len(RULES[schedule].chunk_places(stages, chunks)) - 1}
     held = [0, 0]

@@ -1,14 +1,13 @@
-"""The parts of configurations of one kind: what bounds the time of tasks and of steps around them.
+"""The parts of configurations of one kind, which bound the time of tasks and of steps around them.
 
 Configurations are of one kind if their programs have the same steps: the same axes are larger than
-1, and layers are computed again, and states divided, in the same way. The steps of a kind are those
-of a small program with few stages and layers, each axis at a level of its own. Their bytes and
-operations are formulas of the batch and of the sizes of axes, and linear in the number of layers,
-so that two such programs say what all configurations of the kind cost: `estimates` puts them
-together.
+1, and they agree on what is computed again and divided. The steps of a kind come from a small
+program with few stages and layers, each axis at a level of its own. Their bytes and operations are
+formulas of the batch and of the sizes of axes, linear in the number of layers. So two such programs
+give the cost of all configurations of the kind: `estimates` puts them together.
 
-Steps will be put into another order, so that collectives run beside computations. What no order
-changes is a bound of the time of steps between two loops: the time of the device, that of the
+Steps will be put into another order, so that collectives run beside computations. Three times,
+which no order changes, bound the time of steps between two loops: that of the device, that of the
 collectives on each stream, and that of steps which wait for each other.
 """
 
@@ -66,7 +65,7 @@ class PartCollective:
         axes: the names of the axes that it is over.
         at_root, replicated: the names of axes, as of ``Collective``.
         size: the number of the formula of its bytes.
-        copies: the number of the formula of the seconds in which its blocks are brought together.
+        copies: the number of the formula of the seconds in which its blocks are packed.
         route: the stages that a send is from and to; None for others.
     """
 
@@ -81,11 +80,11 @@ class PartCollective:
 
 @dataclass(frozen=True)
 class Path:
-    """Steps that follow each other in any order: collectives of which each needs the one before,
-    and what a device does before, between and behind them.
+    """Steps that follow each other in any order of the program: collectives that need one another,
+    with the work of a device before, between and behind them.
 
     Attributes:
-        local: the number of the formula of the seconds of those that send nothing.
+        local: the number of the formula of the seconds of the steps that send nothing.
         sent: the numbers of its collectives in their run.
     """
 
@@ -128,13 +127,11 @@ class PlaceMemory:
     """The memory of a place, as numbers of formulas.
 
     Attributes:
-        throughout: the bytes that are there while the loop over microbatches runs, for the batch
-            of all microbatches.
+        throughout: the bytes held while the loop over microbatches runs, for the whole batch.
         kept: the bytes of one microbatch from its forward task to its backward task.
         inside: the bytes that a backward task needs besides, or any step of a program without
             stages.
-        others: the most bytes that are there while steps around the loop run, without stages, for
-            the batch of all microbatches.
+        others: the most bytes held while steps around the loop run, for the whole batch.
     """
 
     throughout: int
@@ -153,10 +150,10 @@ class Ingredients:
         before, after: for each place, the steps in front of the loop over microbatches and behind.
         moves: the bytes that are sent from a stage to the next one, forward and backward.
         memory: for each place.
-        formulas: the expressions that parts have numbers of.
+        formulas: the expressions to which the numbers in parts refer.
         quotients: sizes of blocks, which have to be integers.
         ahead: the axes over which gathers in loops may be ahead.
-        places: the paths of each run, if they are to be those of another program.
+        places: the paths of each run, if given by another program.
         chosen: the paths of each run, as places among its steps.
     """
 
@@ -173,7 +170,7 @@ class Ingredients:
     quotients: list[Expr] = field(default_factory=list[Expr])
 
     def part(self, name: str, place: int) -> ProgramPart:
-        """Return the part of a name at a place, which is empty if there is none."""
+        """Return the part with a name at a place; an empty one if there is none."""
         if name in ("before", "after"):
             return (self.before if name == "before" else self.after)[place]
         return self.tasks.get("step" if name == "step" else f"{name}{place}", ProgramPart())
@@ -184,8 +181,8 @@ class Ingredients:
         return len(self.formulas) - 1
 
     def values(self, given: dict[str, Array]) -> tuple[Array, list[bool]]:
-        """Return the values of all formulas (formulas x rows) for those of parameters and axes,
-        arrays of one length, and for each row whether all sizes divide."""
+        """Return the values of all formulas (formulas x rows) for arrays of parameters and axes,
+        and for each row whether all sizes divide."""
         constants, names = constants_of(self.mesh), [*given]
         with np.errstate(divide="ignore", invalid="ignore"):  # of rows that do not divide
             found = compiled(self.formulas, names, [*constants])({**constants, **given})
@@ -222,7 +219,7 @@ def ingredients_of(
     Args:
         once: whether there is one microbatch.
         ahead: the axes over which gathers may be an iteration ahead in loops.
-        like: those of the program with fewer layers, whose paths these ones take.
+        like: the parts of the program with fewer layers, whose paths these parts take.
 
     Raises:
         DiagnosticError, FormulaMissingError: a cost is no formula.
@@ -231,7 +228,7 @@ def ingredients_of(
     places = [*like.chosen] if like is not None else []
     made = Ingredients(opened.simulation.mesh, ahead, places)
     quotients = map(expression_of, opened.quotients)
-    # What is cut into as many parts as axes have coordinates, such as the batch, always divides.
+    # A size with as many parts as axes have coordinates, such as the batch, always divides.
     ones = {symbol(f"@{name}"): AXIS for name in opened.simulation.mesh.of_axis}
     parted = (x for x in map(sympy.together, quotients) if sympy.denom(x).free_symbols)
     made.quotients = [x for x in parted if x.subs(ones) != 1]
@@ -297,7 +294,7 @@ def _part(
     """Return the part of steps, each with its number in the program.
 
     Args:
-        needed: the numbers of the steps that what comes behind them waits for; None: all.
+        needed: the numbers of the steps that later steps wait for; None: all.
         in_loop: whether they are the body of a loop.
     """
     items: list[StepRun | PartLoop] = []
@@ -349,14 +346,14 @@ def _run(
 
 @dataclass(frozen=True)
 class StepsBetween:
-    """Steps between two loops, by what no order of them changes.
+    """Steps between two loops, with the facts that hold in any order of them.
 
     Attributes:
         sent: the places of collectives among the steps.
         local: for each step, the seconds in which it sends nothing.
         times: the seconds of each step.
         above: whether a step needs another one (steps x steps).
-        waited: for each step, whether what comes behind waits for it.
+        waited: for each step, whether the steps behind the loop wait for it.
     """
 
     sent: Sequence[int]
@@ -374,7 +371,7 @@ class StepsBetween:
         """Return the needs of steps, each with its number in the program.
 
         Args:
-            needed: the numbers of the steps that what comes behind waits for; None: all.
+            needed: the numbers of the steps that later steps wait for; None: all.
             early: axes over which gathers may come before these steps.
         """
         place_of = {number: place for place, (number, _) in enumerate(steps)}
@@ -399,15 +396,15 @@ class StepsBetween:
         return StepsBetween([n for n in sent if waited[n]], local, times, above, waited)
 
     def longest(self, weight: float) -> tuple[int, ...]:
-        """Return the places of steps that follow each other in any order: collectives of which each
-        needs the one before, and what the device does before, between and behind them. They are
-        those that take longest, collectives ``weight`` times as long."""
+        """Return the places of the steps on the longest path through all orders: collectives that
+        need one another, with the work of the device before, between and behind them. Collectives
+        count ``weight`` times as long."""
         if not self.sent:
             return ()
         before = self.above[self.sent]
         behind = self.above[:, self.sent].T & self.waited
         between = behind * self.local @ before.T
-        best: list[tuple[float, tuple[int, ...]]] = []  # that end with each collective
+        best: list[tuple[float, tuple[int, ...]]] = []  # paths that end with each collective
         for index, place in enumerate(self.sent):
             found: list[tuple[float, tuple[int, ...]]] = [(before[index] @ self.local, ())]
             for earlier in np.flatnonzero(before[index, self.sent]):
@@ -464,7 +461,7 @@ def _memory(
 
 
 def _is_there(buffer: Buffer, first: int, last: int) -> bool:
-    """Return whether a buffer is there from one step to another."""
+    """Return whether a buffer is held from one step to another."""
     begins = buffer.first is None or 0 <= buffer.first <= first
     return begins and (buffer.until is None or max(buffer.until, default=-1) >= last)
 

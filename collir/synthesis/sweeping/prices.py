@@ -1,7 +1,7 @@
 """Prices of collectives on many meshes.
 
-A price depends on where the axes of the collective are, and not on how the others divide the rest
-of each level. So meshes share prices, which are computed once.
+A price depends on the places of the collective's axes, and not on how other axes divide the rest of
+each level. So meshes share prices, which are computed once.
 """
 
 import math
@@ -75,7 +75,7 @@ class MeshPrices:
 
 
 def _place(mesh: Mesh, names: Iterable[str]) -> object:
-    """Return where axes are: for each level the axes on it in order, the others in one."""
+    """Return the place of some axes: for each level the axes on it in order, all others as one."""
 
     subs = sorted(mesh.sub_axes, key=lambda sub: -sub.stride)
     parts = groupby(subs, key=lambda sub: (sub.level, sub.axis if sub.axis in names else ""))

@@ -24,7 +24,7 @@ _DIVIDED = {
     2: frozenset((Role.STATE,)),
     3: frozenset((Role.STATE, Role.PARAMETER)),
 }
-"""The roles of what a stage of ZeRO divides."""
+"""The roles of the values that a stage of ZeRO divides."""
 
 STAGES_OF_ZERO = tuple(_DIVIDED)
 
@@ -49,7 +49,7 @@ def resized(machine: Machine, sizes: tuple[int, ...]) -> Machine:
         level.first(size) if size <= level.size else replace(level, size=size)
         for level, size in zip(machine.levels, sizes, strict=True)
     ]
-    # What has one child sends nothing, so its rails need not be as many as the devices divide into.
+    # A level with one child sends nothing, so its rails need not divide the devices.
     levels = [level if level.size > 1 else replace(level, rails=1) for level in levels]
     return Machine(machine.name, tuple(levels), machine.device, machine.kinds_on(levels))
 
@@ -92,7 +92,7 @@ def program_of(
 
 
 def named(module: ModuleOp, name: str) -> FuncOp:
-    """Return the function of a name."""
+    """Return the function with a name."""
     [function] = [op for op in functions_of(module) if op.sym_name.data == name]
     return function
 

@@ -1,5 +1,5 @@
-"""Sequence parallelism: what goes from layer to layer is divided along the sequence, over the axes
-that divide weights (Korthikanti 2022)."""
+"""Sequence parallelism: values between layers are divided along the sequence, over the axes that
+divide weights (Korthikanti 2022)."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -21,8 +21,8 @@ from collir.transforms.microbatches.splitting import batch_of
 
 
 def shard_sequences(function: FuncOp, axes: Collection[str]) -> None:
-    """Shard what goes from layer to layer over some axes too, along the sequence, in the function
-    that an ``auto`` function takes the gradient of, in place."""
+    """Shard the values between layers over some more axes, along the sequence, in the function that
+    an ``auto`` function takes the gradient of, in place."""
     mesh = mesh_of(function)
     more = tuple(sub for axis in axes for sub in mesh.of_axis.get(axis, ()))
     [call] = [call for call in calls_in(function) if call.sought]
@@ -37,7 +37,7 @@ def shard_sequences(function: FuncOp, axes: Collection[str]) -> None:
         dims = Dim(rows.size, batch.axes), Dim(columns.size, (*words.axes, *more)), *rest
         block, last = loop.parent_block(), value
         assert block is not None
-        for there in (replace(x, dims=dims), x):  # what uses it uses the whole value
+        for there in (replace(x, dims=dims), x):  # its users need the whole value
             op = OPERATIONS[REDISTRIBUTE.name].make(mesh, last, to=DistTensorType(there))
             block.insert_op_before(op, loop)
             set_name(op.result, value.name_hint)
@@ -46,8 +46,8 @@ def shard_sequences(function: FuncOp, axes: Collection[str]) -> None:
 
 
 def sequences(call: CallOp) -> list[tuple[RepeatOp, int]]:
-    """Return what goes from layer to layer with a dimension of words behind that of the batch, in
-    the function that a call takes the gradient of: loops, and numbers of their carries."""
+    """Return the loops and numbers of carries whose values have a dimension of words behind that of
+    the batch, in the function that a call takes the gradient of."""
     callee = call.function()
     assert callee is not None
     given_rows = dist_type(callee.args[batch_of(call).first]).dims[:2]

@@ -36,18 +36,17 @@ class ConfigurationSpace:
         batch: the size of the batch of all devices.
         layers: the number of layers.
         degrees: for an axis, the sizes that it may have; any if nothing is said.
-        microbatch: the rows of the batch of a device in a microbatch that are tried; empty: powers
-            of two.
+        microbatch: the numbers of rows of a device in a microbatch to try; empty: powers of two.
         schedules: the schedules of stages.
         chunks: the numbers of chunks of a stage, of schedules that allow several.
-        recompute: what is computed again; several may be tried.
+        recompute: the choices of what is computed again.
         zero: the stages of ZeRO.
         sequence: whether sequences are divided over the axes of weights, where they can be; both
             may be tried.
         words: the words of a sequence that may be divided; 0 if none may.
-        divided: the sizes of dimensions that axes divide by types, for those axes.
+        divided: for axes that divide dimensions by types, the sizes of these dimensions.
         tensor: the axes that divide weights, over which sequences may be divided.
-        uneven: whether stages may have different numbers of layers, where they do not divide them.
+        uneven: whether stages may have different numbers of layers, if they do not divide evenly.
     """
 
     machine: Machine
@@ -76,7 +75,7 @@ class ConfigurationSpace:
         """Yield all configurations that are possible by their numbers.
 
         Args:
-            refused: the number of those that are not, for each reason; counted up.
+            refused: the numbers of impossible ones by reason, which are increased.
         """
         for devices in self.devices:
             sizes = level_sizes(self.machine, devices)
@@ -89,9 +88,8 @@ class ConfigurationSpace:
                     yield from self._on(axes, refused)
 
     def _copies(self, axes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Return whether there are no copies of what ZeRO divides, or those that are usual: of one
-        stage, with the copies outside of the levels inside which it divides. Within a level there
-        are copies only if their number is asked for."""
+        """Return whether a configuration has no copies of the devices over which ZeRO divides, or
+        the usual ones: with one stage, and outside of the levels inside which ZeRO divides."""
         copies = {level for level, size in enumerate(axes.get(REPLICA, ())) if size > 1}
         divided = {n for x in self.shards for n, size in enumerate(axes[x]) if size > 1}
         if not copies:
@@ -141,7 +139,7 @@ class ConfigurationSpace:
                         )
 
     def _divisions(self, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
-        """Return the axes over which sequences may be divided, of a mesh of such sizes."""
+        """Return the sets of axes over which sequences may be divided, on a mesh of some sizes."""
         wide = tuple(name for name in self.tensor if sizes[name] > 1)
         own = self.words // math.prod(sizes[name] for name in self.shards if name not in self.data)
         if not own or own % math.prod(sizes[name] for name in wide):
@@ -149,7 +147,7 @@ class ConfigurationSpace:
         return tuple(dict.fromkeys(wide if divided else () for divided in self.sequence))
 
     def _zero(self, stages: int, microbatches: int, refused: Counter[str]) -> Iterator[int]:
-        """Yield the stages of ZeRO that differ; one microbatch adds up nothing."""
+        """Yield the stages of ZeRO that differ; a single microbatch adds up no gradients."""
         for zero in self.zero:
             if zero == ADDED_PARTS and stages > 1:
                 refused["stages reduce gradients once: ZeRO-2 is for one stage"] += 1
@@ -174,10 +172,10 @@ class ConfigurationSpace:
                     yield name, chunks, layers
 
     def _layers(self, rule: ScheduleRule, stages: int, chunks: int) -> tuple[int, ...] | str:
-        """Return the layers of each chunk, none if they are equally many, or why there are none.
+        """Return the layers of each chunk (none if all are equal), or why there are none.
 
-        All rows of chunks are cut alike. The last stage has a layer less than others first, which
-        computes the loss as well, and then the first one.
+        All rows of chunks are cut alike. The last stage, which also computes the loss, is the first
+        to have a layer less than others; the next is the first stage.
         """
         if self.layers % (stages * chunks) == 0:
             return ()
@@ -196,7 +194,7 @@ def _general(problem: str) -> str:
 
 
 def level_sizes(machine: Machine, devices: int) -> tuple[int, ...] | None:
-    """Return the sizes of the levels of a machine with so many devices; None if there is none.
+    """Return the sizes of the levels of a machine with a number of devices; None if impossible.
 
     Inner levels are full, and the outermost has the children that are needed; or there is a part of
     the inner levels.
@@ -220,7 +218,7 @@ def placements(
     names: Sequence[str], sizes: Sequence[int], degrees: dict[str, tuple[int, ...]]
 ) -> Iterator[tuple[tuple[str, tuple[int, ...]], ...]]:
     """Yield the factors of each axis at each level: all parallelism matrices (P²) whose columns
-    have the sizes of the levels as products, and whose rows have sizes that axes may have."""
+    multiply to the sizes of the levels, and whose rows to allowed sizes of the axes."""
 
     def columns(size: int, count: int) -> Iterator[tuple[int, ...]]:
         if count == 1:

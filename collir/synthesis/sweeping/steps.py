@@ -39,7 +39,7 @@ class TrainingStep:
 
     Attributes:
         function: its name.
-        batch, layers: the parameters that are the size of the batch and the number of layers.
+        batch, layers: the parameters for the size of the batch and the number of layers.
         data: the axes of the batch, that of copies last; ZeRO divides over the first one.
         pipeline: the axis of stages.
     """
@@ -102,9 +102,9 @@ class TrainingStep:
 
     @property
     def words(self) -> int | None:
-        """The words of a row of the batch; None if its rows are not of words.
+        """The words of a row of the batch; None if rows have no words.
 
-        They are the parameter ``seq``, or the second dimension of an argument of whole numbers.
+        This is the parameter ``seq``, or the second dimension of an argument of integers.
         """
         if "seq" in self.parameters:
             return self.parameters["seq"]
@@ -131,16 +131,16 @@ class TrainingStep:
 
     @cached_property
     def divided(self) -> dict[tuple[str, ...], set[int]]:
-        """The sizes of dimensions that axes divide by types of arguments, for those axes, without
-        those of the batch."""
+        """The sizes of dimensions that axes divide by types of arguments, except those of the
+        batch."""
         function = named(self.module, self.function)
         mesh = mesh_of(function)
-        found: dict[tuple[str, ...], set[int]] = {}
+        sizes: dict[tuple[str, ...], set[int]] = {}
         for dim in (dim for x in function.args for dim in dist_type(x).dims if dim.axes):
             axes = tuple(dict.fromkeys(mesh.by_name[sub].axis for sub in dim.axes))
             if not {*axes} & {*self.data}:
-                found.setdefault(axes, set()).add(int(dim.size))
-        return found
+                sizes.setdefault(axes, set()).add(int(dim.size))
+        return sizes
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ class TrainingStep:
 
     @cached_property
     def divided_words(self) -> int:
-        """The words of a sequence that goes from layer to layer; 0 if none does."""
+        """The words of a sequence that goes from layer to layer; 0 if there is none."""
         return (self.words or 0) if sequences(self.gradient) else 0
 
     @property
@@ -186,8 +186,8 @@ class TrainingStep:
 
     @cached_property
     def called(self) -> dict[str, bool]:
-        """The functions that layers call, but for those that are one kernel, each with whether it
-        is attention: it has a softmax between products."""
+        """The functions that layers call, without those in one kernel; each with whether it is
+        attention, with a softmax between products."""
         loops = [op for op in self.callee.walk() if isinstance(op, RepeatOp) and op.sliced]
         calls = [op for loop in loops for op in loop.walk() if isinstance(op, CallOp)]
         functions = [call.function() for call in calls if call.fused is None]
@@ -266,12 +266,12 @@ def _step(module: ModuleOp, name: str) -> FuncOp:
 
 
 def _parameter(size: int) -> str:
-    """Return the parameter that a size is."""
+    """Return the parameter that gives a size."""
     return next(iter(formula_of(size).parameters), "")
 
 
 def _layers(call: CallOp) -> str:
-    """Return the parameter of the step that is the number of its layers: of the longest loop over
+    """Return the parameter of the step for the number of its layers: that of the longest loop over
     stacked weights, as a few layers of another kind may be in front.
 
     Raises:
@@ -280,7 +280,7 @@ def _layers(call: CallOp) -> str:
     callee = call.function()
     assert callee is not None
     arguments: list[SSAValue] = [*callee.args]
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for op in callee.walk():
         if not isinstance(op, RepeatOp):
             continue
@@ -298,16 +298,16 @@ def _layers(call: CallOp) -> str:
                     f"there are {formula} layers in this loop: make their number a "
                     "parameter of its own, which the sweep changes",
                 )
-            found.setdefault(name, int(size))
-    if not found:
+            counts.setdefault(name, int(size))
+    if not counts:
         raise DiagnosticError.at(
             callee, f"@{callee.sym_name.data} has no layers: a repeat over stacked weights"
         )
-    return max(found, key=found.__getitem__)
+    return max(counts, key=counts.__getitem__)
 
 
 def _is_attention(function: FuncOp) -> bool:
-    """Return whether a function has a softmax between products, as that of experts has not."""
+    """Return whether a function has a softmax between products, unlike that of experts."""
     kinds = [op.kind for op in function.walk() if isinstance(op, DistOp)]
     kinds = [kind for kind in kinds if kind in (EINSUM, SOFTMAX)]
     return SOFTMAX in kinds and kinds[0] is kinds[-1] is EINSUM

@@ -1,4 +1,4 @@
-"""The weights of a model as a framework has them: names, what uses them, and what axes divide."""
+"""The weights of a model as a framework sees them: names, uses, and the axes that divide them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ class Weight:
         use: what the model does with it first.
         is_output: whether it is a table that is the matrix of a product too.
         divided: for each axis that divides it, the dimension, without those of layers, and its
-            class: what has the same one is divided together.
-        whole: whether a step needs what it makes whole.
+            class; all of one class is divided together.
+        whole: whether a step needs the result of its product whole.
     """
 
     name: str
@@ -85,7 +85,7 @@ def _weights(step: TrainingStep, classes: DimensionClasses) -> Iterator[Weight]:
 
 
 def _name(argument: BlockArgument) -> tuple[str, str]:
-    """Return what a framework calls a weight, and the list of layers that it is in.
+    """Return the framework's name of a weight, and the list of layers that it is in.
 
     The fields of a record have dots, and a loop over layers sees the part behind the list.
     """
@@ -110,7 +110,7 @@ def _name(argument: BlockArgument) -> tuple[str, str]:
 
 
 def _uses(tensor: Tensor, classes: DimensionClasses) -> Iterator[WeightUse]:
-    """Yield what steps do with a weight, in the order of the program."""
+    """Yield the uses that steps make of a weight, in the order of the program."""
     same = {tensor}
     for relation in classes.graph.relations:
         [*operands, result] = relation.members

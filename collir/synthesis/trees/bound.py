@@ -16,7 +16,7 @@ from collir.synthesis.trees.graph import CapacityGraph, Link
 
 @dataclass(frozen=True)
 class TreeScale:
-    """How many trees begin at each root, and how many cross each link at most.
+    """The numbers of trees that begin at each root, and that each link can carry.
 
     Attributes:
         demands: the trees of each root.
@@ -39,7 +39,7 @@ def root_bandwidth(graph: CapacityGraph, roots: Sequence[int]) -> Fraction:
 
     Some set of nodes is the bottleneck. A source sends x to each root; if less than x |roots|
     reach a device, the minimum cut is a tighter set, whose ratio is the next x (Newton's method;
-    Dinkelbach 1967). A device that receives enough does so for smaller x too.
+    Dinkelbach 1967). A device that receives enough for some x does so for smaller x.
     """
     rate = Fraction(min(_out_of(graph, {root}) for root in roots))
     for sink in range(graph.ranks):
@@ -98,14 +98,14 @@ def fixed_scale(graph: CapacityGraph, demands: Mapping[int, int]) -> TreeScale:
         if suffices(middle):
             low = _fastest_alike(distinct, middle)
         else:
-            # As many trees cross each link down to the next bandwidth at which one more does.
+            # The numbers of trees do not change until one more fits on some link.
             high = max(b / (int(b / middle) + 1) for b in distinct)
     capacities = {link: int(b / low) for link, b in links.items() if b >= low}
     return TreeScale(dict(demands), low, capacities)
 
 
 def _fastest_alike(bandwidths: set[Fraction], tree: Fraction) -> Fraction:
-    """Return the largest bandwidth of a tree at which as many cross each link."""
+    """Return the largest bandwidth of a tree at which as many trees cross each link."""
     return min(b / count for b in bandwidths if (count := int(b / tree)))
 
 
@@ -137,7 +137,7 @@ def least_received(
 def violated_cuts(
     nodes: int, ranks: int, capacities: Mapping[Link, float], rates: Mapping[int, float]
 ) -> list[set[int]]:
-    """Return sets of nodes whose links carry less than their roots have to send to the others; a
+    """Return sets of nodes whose outgoing links carry less than their roots send to other nodes; a
     part in a million too much is ignored.
 
     Args:
@@ -160,7 +160,7 @@ def violated_cuts(
 def _with_source(
     nodes: int, capacities: Mapping[Link, int], demands: Mapping[int, int]
 ) -> tuple[FlowNetwork, int]:
-    """Return a network with a source that sends to each root what it demands, and the source."""
+    """Return a network with a source that feeds each root its demand, and the source."""
     network = FlowNetwork(nodes + 1, ((a, b, c) for (a, b), c in capacities.items() if c))
     for root, demand in demands.items():
         network.add(nodes, root, demand)

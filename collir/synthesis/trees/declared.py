@@ -16,7 +16,7 @@ MOST_PIECES = 32
 
 
 def pieces_for(schedule: TreeSchedule, size: float) -> int:
-    """Return into how many pieces a block is cut so that a buffer of some bytes takes least time.
+    """Return the number of pieces per block with which a buffer of some bytes takes least time.
 
     With k pieces and trees of depth d it takes (k + d - 1) (a + t/k), which is least for
     k = sqrt((d - 1) t / a), where a is the latency of a link and t the time of all bytes.

@@ -57,7 +57,7 @@ class FlowNetwork:
         return seen
 
     def _levels(self, source: int, sink: int) -> list[int]:
-        """Return how far nodes are from the source, -1 where unknown; empty if the sink is cut
+        """Return the distances of nodes from the source (-1: unknown); empty if the sink is cut
         off."""
         ends, left = self.ends, self.left
         levels = [-1] * len(self.links_of)
@@ -76,7 +76,7 @@ class FlowNetwork:
         """Return the links of a way to the sink, each to the next level; empty if there is none.
 
         Args:
-            begun: for each node, how many of its links lead nowhere.
+            begun: for each node, the number of its links that lead nowhere.
         """
         ends, left, links_of = self.ends, self.left, self.links_of
         path: list[int] = []

@@ -39,8 +39,7 @@ class CapacityGraph:
     Attributes:
         ranks: the number of devices, which are the nodes from 0 on; further nodes are switches.
         links: the links. A switch has links to devices only.
-        below: for each switch, the number of neighbouring devices that are below each of its ports;
-            1 if ports have different numbers.
+        below: for each switch, the number of neighbouring devices below a port; 1 if ports differ.
 
     Raises:
         NoTreesError: fewer than two devices, or a device that others cannot reach.

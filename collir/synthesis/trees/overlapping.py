@@ -1,10 +1,10 @@
 """An all_reduce whose two passes run at the same time, on parts of each link.
 
-Chunks go up a tree against its links and down along them. So trees may load the two directions of a
-link as unlike as they want, as long as both loads together are at most its bandwidth: a slow port
-is best that of a leaf, which receives over it on the way down, and sends on the way up. How much of
-a link is for the way down, and how much of the buffer has its root at which rank, follow from a
-linear program (ForestColl, arXiv 2402.06787, has a like one for all_reduce).
+Chunks go up a tree against its links and down along them. So the loads of the two directions of a
+link may differ, as long as both together are at most its bandwidth. A slow port is best that of a
+leaf, which receives over it on the way down, and sends on the way up. A linear program (similar to
+one for all_reduce in ForestColl, arXiv 2402.06787) divides each link between the two ways, and the
+buffer among the roots.
 """
 
 from importlib import import_module
@@ -21,7 +21,7 @@ MOST_LINKS = 512
 
 
 class _Shares(NamedTuple):
-    """The rates of the trees of each root, and what they may use of each link, in units."""
+    """The rates of the trees of each root, and their shares of each link, in units."""
 
     rates: list[float]
     links: dict[Link, float]
@@ -46,7 +46,7 @@ def overlapped_scale(graph: CapacityGraph) -> TreeScale | None:
 
 
 def _fits(graph: CapacityGraph, capacities: dict[Link, int], parts: int) -> bool:
-    """Return whether both directions of each link fit in it, and switches pass on all they get."""
+    """Return whether both directions of each link fit in it, and switches pass everything on."""
     into = dict.fromkeys(graph.switches, 0)
     for (a, b), count in capacities.items():
         if count + capacities.get((b, a), 0) > parts * graph.capacities[a, b]:

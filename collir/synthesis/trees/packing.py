@@ -1,9 +1,9 @@
 """Edge-disjoint spanning trees, as many from each root as it demands (Edmonds 1973).
 
 Trees grow in batches of equal ones. A link x -> y may be added to trees of a batch as long as every
-set of nodes can still be entered by all trees that have no node in it. How many may take it is a
-minimum cut (Berczi and Frank 2010; ForestColl, arXiv 2402.06787, section 5.4). Once none may, none
-ever may, so a link is tried once for each batch. All batches grow by one depth before the next.
+set of nodes can still be entered by all trees that have no node in it. A minimum cut says how many
+may take it (Berczi and Frank 2010; ForestColl, arXiv 2402.06787, section 5.4). A link that none may
+take stays so, so it is tried once for each batch. All batches grow by one depth before the next.
 """
 
 from collections import deque
@@ -161,8 +161,7 @@ class _Packing:
         )  # fmt: skip
 
     def _grow(self, batch: _Batch, depth: int) -> _Batch | None:
-        """Add one link to a batch, if one can be; return the trees that could not take it, if any
-        could."""
+        """Add one link to a batch, if possible; return the trees that could not take it, if any."""
         while batch.tried:
             x, y = batch.tried.pop()
             if y in batch.parents or not (most := min(batch.count, self._left(x, y))):
@@ -187,7 +186,7 @@ class _Packing:
 
         For each set of nodes with y and without x, the capacity into it must suffice for the trees
         of other batches that have no node in it. Sets without a node of this batch always have
-        enough: there are none besides, if x is its only node.
+        enough capacity; if x is its only node, there are no other sets.
         """
         if len(batch.parents) == 1:
             return most

@@ -39,7 +39,7 @@ class ProgramLimits(NamedTuple):
     Attributes:
         size: the chunks that a step moves at most.
         steps: the steps of a thread block at most; a connection with more gets several channels.
-        connections: over which a rank sends on a channel at most.
+        connections: the most over which a rank sends on a channel.
     """
 
     size: int = 71
@@ -124,7 +124,7 @@ class _ProgramWriter:
         self.written[receiver][first] = at
 
     def _channel(self, receiver: int, sender: int) -> int:
-        """Return a channel for a connection, so that none has too many of one rank."""
+        """Return a channel for a connection on which neither rank has too many."""
         return (receiver - sender) % self.ranks // self.limits.connections
 
     def _step(

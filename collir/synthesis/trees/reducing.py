@@ -1,4 +1,4 @@
-"""The bound of an all_reduce, and how much of its buffer to reduce at each rank.
+"""The bound of an all_reduce, and the parts of its buffer to reduce at each rank.
 
 Each part of the buffer is reduced up a tree and sent down it again, and any rank may be the root.
 With w bytes/second of trees at each root, an all_reduce runs at half of their sum. Trees exist if
@@ -28,11 +28,11 @@ DENOMINATORS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
 
 
 def all_reduce_rate(graph: CapacityGraph) -> float:
-    """Return a bound of the bytes/second of the buffer of an all_reduce.
+    """Return an upper bound of the bytes/second of the buffer of an all_reduce.
 
-    It is the least of the smallest cut, of that of devices, and of the blocks below ports of
-    switches: m parts need 2 (m-1) messages for each byte. Up to ``MOST_PARTS`` devices, the
-    partitions that ``all_reduce_bound`` tries come to that.
+    It is the least of three bounds: by the smallest cut, by single devices, and by the blocks below
+    ports of switches, as m parts need 2 (m-1) messages for each byte. Up to ``MOST_PARTS`` devices,
+    the partitions of ``all_reduce_bound`` are tried as well.
     """
     n = graph.ranks
     sizes = {1, *(size for size in graph.below if not n % size)} - {n}
@@ -83,7 +83,7 @@ def root_weights(graph: CapacityGraph) -> dict[int, Fraction] | None:
 
 
 def _rounded(graph: CapacityGraph, weights: list[Fraction]) -> dict[int, Fraction] | None:
-    """Return weights in fractions of a unit, if trees exist for them, in bytes/second."""
+    """Return weights as fractions of a unit with which trees exist, in bytes/second."""
     total = float(sum(weights))
     for parts in DENOMINATORS:
         counts: Mapping[int, int] = {

@@ -86,7 +86,7 @@ class TreeProblem:
 
     @property
     def passes(self) -> int:
-        """How often data cross the trees: up and down for an all_reduce."""
+        """The number of times that data cross the trees: 2, up and down, for an all_reduce."""
         return 2 if self.collective == "all_reduce" else 1
 
     @property
@@ -104,7 +104,7 @@ class TreeProblem:
 
     @cached_property
     def _rate(self) -> Fraction:
-        """The bytes/second of the trees of a root, if those of all roots are alike."""
+        """The bytes/second of the trees of a root, if all roots are alike."""
         return root_bandwidth(self.graph, self.roots)
 
     @cached_property
@@ -118,8 +118,8 @@ class TreeProblem:
 
     @cached_property
     def _scale(self) -> TreeScale:
-        """The scale of the largest bandwidth: that of a few trees if they reach it, as links that
-        are no bottleneck need not be used up; of many trees, if exactly so many were too many."""
+        """The scale of the largest bandwidth: with a few trees if they reach it, as links beside
+        the bottleneck need not be used up; with many, if an exact number would be too large."""
         exact = exact_scale(self.graph, self._rates)
         most = max(exact.demands.values())
         for count in range(1, min(FEW_TREES + 1, most)):
@@ -131,8 +131,7 @@ class TreeProblem:
         return max(map(self._fixed, MANY_TREES), key=lambda scale: scale.total)
 
     def _fixed(self, count: int) -> TreeScale:
-        """Return the fastest trees, of which each root has as many: or on average, if that is
-        faster."""
+        """Return the fastest trees with a number for each root; on average, if that is faster."""
         alike = self._alike(count)
         if len(set(self._rates.values())) == 1 and len(self._rates) == len(self.roots):
             return alike
@@ -140,16 +139,17 @@ class TreeProblem:
         return max(alike, unlike, key=lambda scale: scale.total)
 
     def _alike(self, count: int) -> TreeScale:
-        """Return the fastest trees of which each root has as many."""
+        """Return the fastest trees with the same number for each root."""
         return fixed_scale(self.graph, dict.fromkeys(self.roots, count))
 
     def fastest(self) -> TreeSchedule:
-        """Return trees of the largest bandwidth that trees have."""
+        """Return trees of the largest bandwidth."""
         return self._packed("full bandwidth", self._scale)
 
     def overlapped(self) -> TreeSchedule | None:
-        """Return trees of an all_reduce that are faster as links share their bandwidth unequally
-        among the ways up and down; None if none are known, or two equal passes reach the bound."""
+        """Return trees of an all_reduce that are faster as links divide their bandwidth unequally
+        between the ways up and down; None if none are known, or two equal passes reach the
+        bound."""
         rate = float(self._scale.total) / self.passes
         if self.collective != "all_reduce" or rate >= self.bound * (1 - 1e-9):
             return None
@@ -164,7 +164,7 @@ class TreeProblem:
 
     def spread(self) -> TreeSchedule | None:
         """Return more trees from one root, of the same bandwidth in all, which may be less deep;
-        None for several roots, or if they were many.
+        None for several roots, or too many trees.
 
         The root of a switch then sends another part to each rank, which passes it on.
         """
@@ -178,15 +178,15 @@ class TreeProblem:
         return self._packed("full bandwidth, less deep", more)
 
     def with_trees(self, count: int) -> TreeSchedule:
-        """Return the fastest trees of which each root has as many: or on average, if that is
-        faster, as it may be for an all_reduce."""
+        """Return the fastest trees with a number for each root; on average, if that is faster, as
+        it may be for an all_reduce."""
         scale = self._fixed(count)
         if set(scale.demands.values()) == {count} and len(scale.demands) == len(self.roots):
             return self.with_trees_of_each(count)
         return self._packed(f"{sum(scale.demands.values())} trees", scale)
 
     def with_trees_of_each(self, count: int) -> TreeSchedule:
-        """Return the fastest trees of which each root has as many."""
+        """Return the fastest trees with the same number for each root."""
         return self._packed(f"{count} tree{'s' * (count > 1)} per root", self._alike(count))
 
     def shortest(self) -> TreeSchedule:

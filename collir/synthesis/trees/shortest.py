@@ -1,7 +1,7 @@
 """Trees of least latency: each rank is reached over a way of least latency from the root.
 
-Among such ways, those are taken whose links carry the least so far. It is not proven that no trees
-of the same latency load the links less.
+Among such ways, the one with the least loaded links is taken. Other trees of the same latency may
+load the links less.
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ def _tree(
 
 
 def _least_times(root: int, ways: list[dict[int, _RankWay]]) -> list[tuple[float, int]]:
-    """Return the least latency to each rank, and the fewest hops that take as long (Dijkstra)."""
+    """Return the least latency to each rank, and the fewest hops with it (Dijkstra)."""
     times: list[tuple[float, int]] = [(inf, 0)] * len(ways)
     times[root] = 0.0, 0
     queue = [(times[root], root)]
@@ -97,5 +97,5 @@ def _after(time: tuple[float, int], way: _RankWay) -> tuple[float, int]:
 
 
 def _load(graph: CapacityGraph, way: _RankWay, loads: dict[Link, int]) -> float:
-    """Return the trees over the busiest link of a way, one more than now, per unit of capacity."""
+    """Return the trees per unit of capacity on the busiest link of a way, with one more tree."""
     return max((loads.get(link, 0) + 1) / graph.capacities[link] for link in way.links)

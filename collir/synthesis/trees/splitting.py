@@ -40,8 +40,8 @@ def without_switches(
         link: {-1: c} for link, c in capacities.items() if max(link) < graph.ranks
     }
     for switch, below in zip(graph.switches, graph.below, strict=True):
-        # Links for all trees of each root come first, as these then need not part. Trees of one
-        # root should: they are less deep.
+        # Links for all trees of a root come first, so that these stay together. Trees of a single
+        # root should part: they are less deep.
         together = math.gcd(*demands.values()) if len(demands) > 1 else 1
         for unit in dict.fromkeys((together, 1)):
             trees = left.copy()

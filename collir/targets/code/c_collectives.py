@@ -12,10 +12,10 @@ from collir.targets.code.c_mesh import CMesh
 
 
 class CallArguments(NamedTuple):
-    """The arguments of the call of a collective, as a form with the words of ``sizes_sent``.
+    """The arguments of the call of a collective, with the words of ``sizes_sent``.
 
     Attributes:
-        blocks: those for blocks that differ in size; empty if there is no such call.
+        blocks: the arguments for blocks that differ in size; empty if there is no such call.
         in_place: whether the result may lie in the memory of what is sent.
     """
 
@@ -41,8 +41,8 @@ class CallArguments(NamedTuple):
 
 
 def sizes_sent(op: StartOp, names: CMesh) -> dict[str, str]:
-    """Return the numbers in the call of a collective: the elements ``n`` of what a rank sends or
-    gets in a block, those that a permute ``leaves``, and the ``root``."""
+    """Return the numbers in the call of a collective: ``n``, the elements of a block that a rank
+    sends or gets; ``leaves``, those that a permute sends; and ``root``."""
     x, y, kind = buffer_of(op.source), buffer_of(op.target), OPERATIONS[op.called].KIND
     count = x.elements if kind.gathers else y.elements
     if kind.exchanges and not any(op.counts):
@@ -60,8 +60,8 @@ def is_rank(op: StartOp, end: str, names: CMesh) -> str:
 
 
 def partners(op: StartOp, names: CMesh, nobody: str) -> list[str]:
-    """Return the variables ``to`` and ``from``: the ranks that this rank's block goes to, and that
-    one comes from.
+    """Return the variables ``to`` and ``from``: the ranks that get this rank's block, and that send
+    theirs to it.
 
     Args:
         nobody: the rank that stands for none, at the ends of a line.

@@ -70,8 +70,8 @@ def filled(target: Pointer, y: LocalBuffer, value: str) -> list[str]:
 def loops_over(
     pointers: Sequence[Pointer], buffers: Sequence[LocalBuffer]
 ) -> tuple[list[CLoop], list[Array]]:
-    """Return the loops over all elements, in the order in which those of the first buffer lie, and
-    the arrays over them."""
+    """Return the loops over all elements, in the memory order of the first buffer, and the arrays
+    over them."""
     first = buffers[0]
     order = sorted(range(len(first.shape)), key=lambda dim: (-int(first.steps[dim]), dim))
     kept = [dim for dim in order if not is_one(first.shape[dim])]

@@ -52,7 +52,7 @@ def sections(file: str) -> OperationTable[tuple[tuple[str, ...], str]]:
 
 
 def runtime(file: str, needs: Iterable[str]) -> list[str]:
-    """Return the texts of the sections of a file that a program needs, and of those they need."""
+    """Return the texts of the sections of a file that a program needs, and of their own needs."""
     known = sections(file)
     needed: set[str] = set()
     stack = list(needs)
@@ -93,7 +93,7 @@ def check_names(
     mesh_functions: Sequence[str] = ("create", "create_f", "destroy"),
     models: bool = False,
 ) -> None:
-    """Check that functions, and the meshes that are initialised, can have the same names in C.
+    """Check that functions, and meshes to be initialised, can have their names in C.
 
     Args:
         models: whether operations of models are printed.
@@ -180,7 +180,7 @@ def host_runtime(needs: set[str]) -> list[str]:
 
 
 def called_first(texts: Sequence[Text]) -> list[Text]:
-    """Return the functions that others call, and that are declared first: tasks, and those for
+    """Return the functions that are declared first, as others call them: tasks, and those for
     larger values."""
     called = {other.name for text in texts for other in text.signature.choices}
     return [x for x in texts if x.is_task or x.function.sym_name.data in called]
@@ -193,7 +193,7 @@ Declared = tuple[Comment, Sequence[str]]
 def header_text(
     about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[Declared]
 ) -> str:
-    """Return a header that C and C++ include, with what an emitted file defines.
+    """Return a header for C and C++ with the definitions of an emitted file.
 
     Args:
         about: the comment at the top.

@@ -316,7 +316,7 @@ class CheckedRun(ABC, Generic[Names]):
         """Return the statements that print the time, and the label ``done``."""
 
     def closing(self) -> list[str]:
-        """Return the statements behind the report that release what ``opening`` made."""
+        """Return the statements behind the report that undo ``opening``."""
         return []
 
     @abstractmethod
@@ -358,7 +358,7 @@ class CheckedRun(ABC, Generic[Names]):
         return bool(self.outputs and self.epsilons())
 
     def new(self, variable: str, x: DistType) -> str:
-        """Return the statement that gets memory for what a rank holds of a value."""
+        """Return the statement that gets memory for a rank's part of a value."""
         return f"NEW({variable}, {bytes_text(element_count(x, self.mesh), x)});"
 
     def _host_buffers(self) -> dict[str, DistType]:

@@ -292,8 +292,8 @@ class CMethod(ABC):
         """Return the statements that get a number of bytes of memory."""
 
     def _choice(self) -> list[str]:
-        """Return the statements that check the sizes, and the calls of the functions that take the
-        place of this one, those for the largest values first."""
+        """Return the statements that check the sizes, and call the function's replacements for
+        larger values, the largest first."""
         own = self.signature
         if not own.sizes or own.static:
             return []
@@ -345,13 +345,12 @@ class CMethod(ABC):
         return pieces
 
     def in_front(self, op: Operation) -> list[str]:
-        """Return the statements in front of an operation of all ranks, also of those that do not
-        run it."""
+        """Return the statements in front of an operation, for all ranks, even those that skip
+        it."""
         return []
 
     def behind(self, op: Operation) -> list[str]:
-        """Return the statements behind an operation of all ranks, also of those that do not run
-        it."""
+        """Return the statements behind an operation, for all ranks, even those that skip it."""
         return []
 
     def placed(self, pieces: Sequence[Piece], context: Place) -> Iterator[str]:
@@ -388,7 +387,7 @@ class CMethod(ABC):
 
     @abstractmethod
     def collective(self, op: StartOp, waits: bool) -> tuple[list[str], list[str]]:
-        """Return the statements that start a collective, and those that wait for it.
+        """Return the statements that start a collective, and the statements that wait for it.
 
         Args:
             waits: whether it is waited for at once.
@@ -454,11 +453,11 @@ class CMethod(ABC):
 
     @abstractmethod
     def computation(self, op: ComputeOp) -> list[str]:
-        """Return the statements that stand for a computation of which only the time is known."""
+        """Return the statements for a computation of which only the time is known."""
 
     def seconds(self, op: ComputeOp, number: Callable[[float], str] = repr) -> str:
-        """Return the seconds that a computation takes on this rank as an expression, which grows
-        with the number of its operations; empty if it takes none.
+        """Return the seconds of a computation on this rank as an expression of the number of its
+        operations; empty if it takes none.
 
         Args:
             number: a function that returns seconds as text.
@@ -531,7 +530,7 @@ class CMethod(ABC):
 
 
 def words_in(lines: Iterable[str]) -> set[str]:
-    """Return the names in statements, without those of members, and those in comments."""
+    """Return the names in statements, without names of members and words of comments."""
     code = "\n".join(line for line in lines if not isinstance(line, Comment))
     return set(re.findall(r"(?<![\w.])(?<!->)\b\w+", code))
 

@@ -107,7 +107,7 @@ def elementwise(row: Map) -> Body:
 
 
 def _reduced(c: BlockComputation) -> tuple[list[CLoop], list[CLoop]]:
-    """Return the loops over the indices of the result, and over those that it lacks."""
+    """Return the loops over the indices of the result, and over the indices that it lacks."""
     return c.loops(c.structure.result), c.loops(
         index for index in c.sizes if index not in c.structure.result
     )
@@ -157,8 +157,8 @@ def _extreme(operator: str) -> Body:
 
 
 def _along(c: BlockComputation) -> tuple[list[CLoop], list[CLoop], list[Array]]:
-    """Return the loops over the other dimensions, over those that an operation is along, and the
-    result and the operands."""
+    """Return the loops over the other dimensions, the loops over the dimensions of the operation,
+    and the result and the operands."""
     along = {str(dim) for dim in c.op.sizes("dims")}
     outer = c.loops(index for index in c.structure.result if index not in along)
     inner = c.loops(index for index in c.structure.result if index in along)

@@ -21,8 +21,8 @@ _NUMBERS = {
 
 
 def number_type(dtype: DType) -> str:
-    """Return the type in which C adds and multiplies elements: unsigned for integers, which wrap,
-    and float for those of 16 bits."""
+    """Return the type in which C computes elements: unsigned for integers, which wrap, and float
+    for 16-bit floats."""
     return _NUMBERS[dtype]
 
 

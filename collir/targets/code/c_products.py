@@ -2,8 +2,8 @@
 call it.
 
 The indices of an einsum of two operands are those of a batch, of rows, of columns, and those that
-are summed. Each group but the first is one dimension of a matrix if both arrays that have it are
-contiguous over it; where rows or columns are not, all but one of the indices are loops.
+are summed. Each group but the first is one dimension of a matrix if both of its arrays are
+contiguous over it. If rows or columns are not, all but one of their indices are loops.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ class _Group:
 
     Attributes:
         loop: the loop over the dimension.
-        left: the loops over the indices that are not part of it.
-        arrays: the arrays, over this loop in the place of those that are part of it.
+        left: the loops over the other indices of the group.
+        arrays: the arrays, with this loop in place of its parts.
     """
 
     loop: CLoop

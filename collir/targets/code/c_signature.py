@@ -31,7 +31,7 @@ class SizeVariant:
 
 @dataclass(frozen=True)
 class CSignature:
-    """The facts that a function in C has from the function of the program that it is.
+    """The properties of a C function that follow from the function of the program.
 
     Attributes:
         types: the types of its arguments and results.

@@ -100,7 +100,7 @@ def _array(c: BlockComputation, name: str, x: DistType, variables: Sequence[str]
 
 
 def _needed(loops: Sequence[CLoop]) -> list[CLoop]:
-    """Return the loops of more than one iteration, and those that begin with statements."""
+    """Return the loops with more than one iteration, or with statements at their beginning."""
     return [loop for loop in loops if loop.first or not is_one(loop.size)]
 
 

@@ -1,7 +1,7 @@
 """Forms of the operations of models that all libraries of arrays for Python share.
 
-What the libraries spell differently, the step of each says (``ModelStep``). What only one has is in
-the file of that library.
+Differences in spelling are in each library's ``ModelStep``. Forms of a single library are in its
+own file.
 """
 
 import math

@@ -68,7 +68,7 @@ class ModuleText:
         meshes: the variable of each mesh, by its name.
         taken: the names of the module so far.
         called: the names of the functions on the blocks of a device that others call, by their
-            texts but for these names.
+            texts without the names.
         at: the same names, by what is called and at which values.
         needs: the helpers that the functions call.
         wide: whether a value has 64 bits.
@@ -82,7 +82,7 @@ class ModuleText:
     wide: bool = False
 
     def name_of(self, call: CallOp) -> str:
-        """Return the name of the function that a call runs, which is printed if it is new."""
+        """Return the name of the function that a call runs; a new one is printed."""
         callee = call.function()
         assert callee is not None
         place = callee, tuple(call.values.items())
@@ -113,8 +113,8 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     """Return the Python module of the functions of a module.
 
     Args:
-        names: the functions that are printed for arrays on the whole mesh; None for those that no
-            other function calls.
+        names: the functions to print for arrays on the whole mesh; None: those that no other one
+            calls.
 
     Raises:
         DiagnosticError: names that Python cannot have, values whose blocks differ in size, and
@@ -337,7 +337,7 @@ class JaxFunction:
         self.axis = axis_names(self.mesh)
         self.returned = list(_last(function.body.block).operands)
         names = self.names = unique_names(function)
-        # Functions that are called have names with _ in front, and _ is what nothing needs.
+        # Called functions have names with _ in front, and _ is an unused value.
         plain = [re.sub("^_", "v_", name) for name in names.values()]
         self.variable = dict(zip(names, variables(plain, _USED), strict=True))
         self.live = _live(function.body.block)
@@ -446,7 +446,7 @@ class JaxFunction:
         return f"{', '.join(self._targets(results))} = "
 
     def _targets(self, values: Sequence[SSAValue]) -> list[str]:
-        """Return variables to assign to, ``_`` for those that nothing needs."""
+        """Return variables to assign to, ``_`` for unused values."""
         return [self.variable[value] if value in self.live else "_" for value in values]
 
     def _lines(self, statement: str, indent: int) -> list[str]:
@@ -583,8 +583,8 @@ def _live(block: Block) -> set[SSAValue]:
 
 
 def own_axes(mesh: Mesh, x: DistType) -> tuple[str, ...]:
-    """Return the sub-axes along which devices hold other values of a tensor than its blocks: terms
-    of a reduction, or nothing. An array on the whole mesh has a leading dimension for them."""
+    """Return the sub-axes along which devices hold different values besides blocks: partial terms,
+    or no value. An array on the whole mesh has a leading dimension for these sub-axes."""
     return mesh.ordered(x.partial | x.placed)
 
 

@@ -116,8 +116,8 @@ def _shift(s: JaxStep) -> str:
 def _permute(s: JaxStep) -> str:
     """Send every block to the device whose place in the new layout is this device's in the old.
 
-    Among sub-axes that neither layout is sharded over, a coordinate stays. The r-th device that
-    holds a block in one layout sends it to the r-th that holds it in the other.
+    Coordinates on sub-axes that shard neither layout stay. The r-th device that holds a block in
+    one layout sends it to the r-th device that holds it in the other.
     """
     x, y, mesh = s.operand, s.result, s.mesh
     sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}

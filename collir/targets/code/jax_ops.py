@@ -289,7 +289,7 @@ def _max_pool_transpose(s: JaxStep) -> str:
 
 
 NUMBERS = frozenset(["constant"])
-"""The operations that make tensors of one number."""
+"""The operations that make tensors of a single number."""
 
 MODELS: dict[str, Expression[JaxStep]] = {
     **SHARED,

@@ -282,7 +282,7 @@ class Mpi4pyMethod(RankMethod):
 
 
 def _from(root: int) -> list[str]:
-    """Return the argument that names the root, if that is not the first rank."""
+    """Return the argument that names the root, unless it is the first rank."""
     return [f"root={root}"] if root else []
 
 
@@ -386,8 +386,8 @@ def emit_mpi4py(module: ModuleOp, named: Collection[str] | None = None) -> str:
     """Return the Python module of the functions of a module.
 
     Args:
-        named: those to print of a module with operations of models; None for those that no other
-            function calls.
+        named: the functions to print, if there are operations of models; None: those that no other
+            one calls.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.

@@ -67,7 +67,7 @@ def fortran_module(file: MpiFile, name: str) -> str:
 
 
 def _functions(method: MpiMethod) -> list[str]:
-    """Return the declarations of a function, and of those that run a part of it."""
+    """Return the declarations of a function, and of the functions that run a part of it."""
     buffers = [*method.function.inputs, *method.function.outputs]
     words = _arguments([*map(method.name_of, buffers), *method.signature.sizes])
     handle = [f"type(c_ptr), value :: {HANDLE}"]

@@ -139,7 +139,7 @@ def _buffers(function: FuncOp) -> list[DistType]:
 
 
 def _call_text(function: FuncOp, buffers: int) -> str:
-    """Return a function that takes its buffers as one array, under a name that no function has."""
+    """Return a function, under a new name, that takes its buffers as one array."""
     name = function.sym_name.data
     handle = handle_of(mesh_of(function))
     listed = ", ".join([handle, *(f"collir_buffers[{i}]" for i in range(buffers))])

@@ -126,7 +126,7 @@ class MpiMesh(CMesh):
 
 
 _BY_SUM = {Reduction.AVG: Reduction.SUM}
-"""The reductions that are another one and a division."""
+"""The reductions that consist of another one and a division."""
 
 _ON_FLOATS = {
     Reduction.SUM: "a + b",

@@ -75,8 +75,8 @@ ARGUMENTS: OperationTable[CallArguments] = OperationTable(
 )
 """The arguments for a collective of the function of its name in mpi_runtime.c.
 
-Behind them are those of all: the communicator, and the request, or NULL for what is waited for.
-Numbers of MPI's own type are in front of these, where blocks differ in size.
+Behind them are the arguments of all collectives: the communicator, and the request, or NULL if it
+is waited for. Numbers of MPI's own type are in front of these, where blocks differ in size.
 """
 
 
@@ -113,8 +113,7 @@ class MpiMethod(HostMethod):
         return [*map(indented, text), "done:", *map(indented, end), "  return err;"]
 
     def _ending(self) -> list[str]:
-        """Return the statements behind the label to which errors lead, of a function that got
-        memory."""
+        """Return the statements behind the error label, for a function that allocates memory."""
         if not self.names.has_handle:
             return [f"free({MEMORY});"]
         calls = [op.function() for op in self.function.walk() if isinstance(op, LocalCallOp)]

@@ -1,4 +1,4 @@
-"""Names in emitted code: distinct ones for variables, and the errors of those that cannot be."""
+"""Names in emitted code: distinct names for variables, and errors for impossible names."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -196,7 +196,7 @@ def _is_padded(op: DistOp, mesh: Mesh) -> bool:
 
 
 _ITS_NAMES = {nccl.RING: "Ring", nccl.TREE: "Tree"}
-"""What NCCL calls its algorithms."""
+"""NCCL's names of its algorithms."""
 
 _OWN = {
     (kind, name): f"NCCL has an algorithm {its} of its own, which NCCL_ALGO={its} asks for"

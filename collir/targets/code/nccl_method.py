@@ -286,8 +286,8 @@ class NcclMethod(CMethod):
         return f"{{{', '.join(map(self.names.spelled, counts))}}}"
 
     def _send(self, op: StartOp, stream: str) -> list[str]:
-        """Return the statements that send from one rank of each group to another. Only the one
-        that sends waits for what it sends: the other is ready to receive while it works."""
+        """Return the statements that send from one rank of each group to another. Only the sender
+        waits for its operand; the receiver can receive while it computes."""
         x, comm = buffer_of(op.source), self.names.communicator(op.axes.data)
         rest = f"{self.elements(x)}, {NCCL_TYPES[x.dtype]}"
         lines: list[str] = []

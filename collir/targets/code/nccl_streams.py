@@ -1,8 +1,8 @@
 """The streams on which code for NCCL runs, and the events with which they wait for each other.
 
 All work is on the caller's stream, but for ``async`` collectives: they run on the stream of the
-outermost level that they go through. A stream waits for what other streams do in
-the memory that it uses, and for nothing else: not where the lowering waits, as a host would.
+outermost level that they go through. A stream only waits for operations of other streams on the
+memory that it uses, and not where the lowering waits, as a host would.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -76,7 +76,7 @@ def bytes_lent(op: LocalCallOp, ranks: Ranks) -> Bytes:
 
 
 class Uses(NamedTuple):
-    """The memory that an operation reads, and that it writes."""
+    """The memory that an operation reads, and the memory that it writes."""
 
     reads: Sequence[Bytes]
     writes: Sequence[Bytes]
@@ -177,7 +177,7 @@ class StreamPlan:
         running: dict[StartOp, Uses],
         known: dict[str, set[StartOp]],
     ) -> list[StartOp]:
-        """Return the last collective of each other stream that disturbs what a stream does."""
+        """Return the last collective of each other stream in conflict with a stream's operation."""
         return self._last_of_each(
             op
             for op, other in running.items()

@@ -175,7 +175,7 @@ NATIVE = frozenset(MAPS) | {
 """The operations that numpy computes in types of 16 bits as well as in f32."""
 
 VIEWS = frozenset(["einsum"])
-"""The operations whose expressions may be the memory of their operand, if that is the only one."""
+"""The operations whose results may share the memory of their only operand."""
 
 OUT_OF_ORDER = frozenset(
     ["einsum", "cumsum", "top_k", "conv", "conv_filter", "max_pool", "avg_pool"]

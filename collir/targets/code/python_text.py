@@ -64,8 +64,8 @@ def shown_results(
     names: Mapping[SSAValue, str],
     variable: Mapping[SSAValue, str],
 ) -> list[str]:
-    """Return the names of the results of a function in docstrings: those of the variables that are
-    returned, unless a result has another name than its value."""
+    """Return the names of the results of a function for docstrings: the returned variables, or the
+    names of results that differ from those of their values."""
     values = zip(result_names(function), returned, strict=True)
     return [
         variable[value] if name == names[value] or name.isdigit() else name

@@ -28,7 +28,7 @@ Piece = tuple[Place, list[str]]
 
 
 def merged_pieces(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return pieces of which those of one place are together, without empty ones."""
+    """Return pieces with those of one place joined, and without empty ones."""
     merged: list[Piece] = []
     for place, lines in pieces:
         if not lines:

@@ -95,7 +95,7 @@ class CollectiveCall:
 
 
 class Transfer(NamedTuple):
-    """The statements of a collective: those that start it, and those that wait for it."""
+    """The statements that start a collective, and the statements that wait for it."""
 
     start: list[str]
     wait: list[str]
@@ -213,7 +213,7 @@ class RankMethod(ArrayWords):
         return self.starts.get(text, text)
 
     def started(self, lines: list[str]) -> list[str]:
-        """Return statements behind those that say where views in them begin."""
+        """Return statements after those that define where their views begin."""
         known, self.starts = self.starts, {}
         return [*(f"{name} = {text}" for text, name in known.items()), *lines]
 
@@ -491,8 +491,7 @@ class RankMethod(ArrayWords):
         return f"{self.of(value)} if {condition} else None" if condition else self.of(value)
 
     def _start(self, op: StartOp, made: Sequence[SSAValue], waits: bool) -> list[str]:
-        """Return the statements of a collective; those that wait for it are kept, if it is not
-        waited for at once."""
+        """Return the statements of a collective, and keep its wait unless it waits at once."""
         axes, root = op.axes.data, origin_of(op.target)[0]
         x, y = (self.names.named(buffer_of(z)) for z in (op.source, op.target))
         new = [f"{self.text_of[root]} = {self.empty(buffer_of(root))}"] if root in made else []
@@ -555,7 +554,7 @@ class RankMethod(ArrayWords):
         return any(to == rank for rank, to in enumerate(op.receivers))
 
     def ends(self, op: StartOp) -> tuple[str, str]:
-        """Return the conditions that this rank sends, and that it receives, in a send."""
+        """Return the conditions under which this rank sends, and receives, in a send."""
         sender, receiver = (
             self.names.at_place(place_at(digits_over(self.mesh, op.axes.data, op.number(name))))
             for name in ("sender", "receiver")
@@ -644,7 +643,7 @@ def _forgets(piece: Piece) -> bool:
 
 
 def _with_joined_ends(lines: Sequence[str]) -> list[str]:
-    """Return statements, those that forget variables joined where they follow each other."""
+    """Return statements in which neighbouring deletions of variables are joined."""
     joined: list[str] = []
     for line in lines:
         if joined and line.startswith("del ") and joined[-1].startswith("del "):

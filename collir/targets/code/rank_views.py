@@ -1,7 +1,7 @@
 """Views of contiguous arrays as expressions: a reshape, an index, and an order of dimensions.
 
-The strides of a view say into which dimensions the memory is cut. In each of them the view has a
-range; what is left is their order, and dimensions that repeat.
+The strides of a view cut the memory into dimensions, and the view has a range of each. Their order,
+and dimensions that repeat, are left to write.
 """
 
 from abc import ABC, abstractmethod
@@ -111,7 +111,7 @@ def view_text(
 
 
 def _joined(dims: Sequence[ViewedDim]) -> list[list[ViewedDim]]:
-    """Return dimensions, those together that lie as one."""
+    """Return dimensions in groups that lie in memory as one dimension."""
     parts: list[list[ViewedDim]] = []
     for dim in dims:
         if parts and parts[-1][-1].step == dim.size * dim.step:

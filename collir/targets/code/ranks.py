@@ -109,7 +109,7 @@ class RankText(ABC):
         return f"({self.index_over(axes)} + {distance % count}) % {count}"
 
     def index_on_line(self, axes: OverList, distance: int) -> str:
-        """Return the index over sub-axes plus a distance, which may be that of no rank."""
+        """Return the index over sub-axes plus a distance; it may lie outside of the ranks."""
         return f"{self.index_over(axes)} {'+' if distance > 0 else '-'} {abs(distance)}"
 
     def beyond_line(self, axes: OverList, distance: int, index: str) -> str:
@@ -142,8 +142,8 @@ class RankText(ABC):
         """Return the terms to add to this rank for its partner, the rank whose place in layout
         ``y`` is the place of this rank in layout ``x``.
 
-        A sub-axis that neither layout is sharded over keeps its coordinate. Among the others, the
-        r-th rank that holds a block in one is the r-th that holds it in the other.
+        Coordinates on sub-axes that shard neither layout stay. On the others, the partner of the
+        r-th rank that holds a block in one layout is the r-th rank that holds it in the other.
         """
         sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
         moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]

@@ -88,7 +88,7 @@ class TorchMethod(RankMethod):
     def in_order(self, op: DistOp, text: str) -> str:
         if op.mnemonic not in OUT_OF_ORDER:
             return text
-        # What has one operand may be the memory of that.
+        # The result of one operand may share its memory.
         return self.copied(text, in_order=None if len(op.operands) == 1 else False)
 
     # --- calls --------------------------------------------------------------------------------
@@ -351,8 +351,8 @@ def emit_torch(module: ModuleOp, named: Collection[str] | None = None) -> str:
     """Return the Python module of the functions of a module.
 
     Args:
-        named: those to print of a module with operations of models; None for those that no other
-            function calls.
+        named: the functions to print, if there are operations of models; None: those that no other
+            one calls.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.

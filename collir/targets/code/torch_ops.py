@@ -201,8 +201,8 @@ EXPRESSIONS: OperationTable[Expression[TorchStep]] = OperationTable(
 """The expression of each operation of models, by its name."""
 
 NATIVE = frozenset(EXPRESSIONS) - {"log_softmax", "cross_entropy"}
-"""The operations of which functions of torch compute numbers of 16 bits in f32; of the logarithm of
-a softmax they subtract rounded ones."""
+"""The operations that functions of torch compute in f32 for 16-bit numbers; for the logarithm of a
+softmax they subtract rounded numbers."""
 
 OUT_OF_ORDER = frozenset(["einsum"])
 """The operations whose expressions may be tensors with their elements in another order."""

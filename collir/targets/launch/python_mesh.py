@@ -103,8 +103,7 @@ def _function(mesh: Mesh, framework: Framework) -> list[str]:
 
 
 def ordered(mesh: Mesh, transpose: str) -> list[str]:
-    """Return the statements that bring an array of devices from hardware order into that of the
-    mesh."""
+    """Return the statements that bring an array of devices from hardware order to mesh order."""
     subs = list(mesh.sub_axes)
     hardware = sorted(subs, key=lambda sub: -sub.stride)
     if hardware == subs:

@@ -243,7 +243,7 @@ class RanksTarget(Target):
         return ranks
 
     def _on_hosts(self, op: MeshOp) -> HostRanks:
-        """Return the ranks on the hosts, which are the children of the level that options name."""
+        """Return the ranks on the hosts: the children of the level that options name."""
         mesh = op.value()
         machine = mesh.machine
         names = [level.name for level in machine.levels]

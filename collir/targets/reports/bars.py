@@ -100,7 +100,7 @@ def _kind(step: SimulatedStep) -> str:
 
 
 def _grouped(bars: Sequence[Bar]) -> list[Bar]:
-    """Return bars of few kinds: those that take least time are other steps."""
+    """Return bars of few kinds: the kinds that take least time become other steps."""
     taken: dict[str, float] = {}
     for bar in bars:
         taken[bar.kind] = taken.get(bar.kind, 0.0) + bar.end - bar.start

@@ -11,13 +11,13 @@ _BREAKS = (
     r"(?<=[^\d.][._])(?=\w)",  # in names
     r"(?<= )(?=\S)",  # before units
 )
-"""Where cells are broken: only where the table is too wide with all breaks before."""
+"""The places to break cells: each is used only if the table is too wide with all earlier ones."""
 
 _WORDS = 2
 """The number of the breaks that are used where the table is too wide with all of them."""
 
 _MARKS = re.compile(r"(?:- | )*")
-"""What stands before a cell for the loops around it."""
+"""The marks before a cell for the loops around it."""
 
 _HANGING = 2
 """The columns by which further lines of a cell that is flush left are indented."""

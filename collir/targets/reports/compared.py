@@ -19,7 +19,7 @@ from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table, wrapped
 
 MOST = 8
-"""The largest number of functions of which each two are compared."""
+"""The largest number of functions that are compared in pairs."""
 
 MARGIN = 0.02
 """By which share a function has to be faster to take the place of another one along a range."""

@@ -106,7 +106,7 @@ class CostRow:
 
     @property
     def body(self) -> Simulation | None:
-        """What is inside of a loop or a task."""
+        """The program inside of a loop or a task."""
         inside = self.first.loop or self.first.pipelined
         return inside.body if inside else None
 

@@ -1,4 +1,4 @@
-"""Which strategy costs least in the plane of two parameters, as a plot."""
+"""The strategy that costs least in the plane of two parameters, as a plot."""
 
 from dataclasses import dataclass
 from typing import IO

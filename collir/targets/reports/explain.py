@@ -144,10 +144,10 @@ def _link_rows(
 def _parts(
     links: Sequence[CriticalStep], took: Mapping[int, float], least: float
 ) -> list[Sequence[CriticalStep]]:
-    """Return the rows of a path: steps that are listed, and those that are summed up in one row.
+    """Return the rows of a path: listed steps, and neighbouring other steps summed up in one row.
 
-    What is between listed steps has a row there, unless these are too many rows; then there is one
-    at the end.
+    Steps between listed ones share a row there, or if there are too many such rows, one row at the
+    end.
 
     Args:
         took: the seconds of each step.

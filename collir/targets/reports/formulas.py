@@ -32,7 +32,7 @@ Text = Callable[[float], str]
 def reports(
     module: ModuleOp, model: CostModel, write: Callable[[CostFormulas], Iterable[str]]
 ) -> tuple[list[str], dict[str, CostFormulas]]:
-    """Return the texts of all functions, and their formulas, of those that have some, by name.
+    """Return the texts of all functions, and by name the formulas of functions that have some.
 
     Raises:
         DiagnosticError: a function cannot be simulated.

@@ -9,10 +9,10 @@ from collir.targets.reports.text import bytes_text, percent_text, table
 
 
 def memory_lines(simulation: Simulation) -> list[str]:
-    """Return the largest amount of memory that a device holds, beside the size of its memory; if
-    values have roles, also where that is and what it is for.
+    """Return the largest memory use of a device, beside the size of its memory. If values have
+    roles, also say at which step it is, and for which uses.
 
-    Where kinds of devices differ, it is that of the kind whose memory is the fullest.
+    Where kinds of devices differ, the kind with the fullest memory counts.
     """
     peak, memory, kind = simulation.fullest
     text = f"memory of a {kind or 'device'}: at most {bytes_text(peak)}"

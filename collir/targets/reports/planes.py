@@ -116,8 +116,8 @@ def plane_plot(
 
 
 def _equations(functions: Mapping[str, CostFunction], plane: Plane) -> dict[tuple[int, int], str]:
-    """Return where two functions that are best beside each other cost the same, by their numbers:
-    of those costs and functions of which it is one equation."""
+    """Return the equations on which two neighbouring best functions cost the same, by their
+    numbers; only those that are one equation."""
     if plane.cost not in COSTS:
         return {}
     best, listed = plane.best, [f.formulas for f in functions.values()]

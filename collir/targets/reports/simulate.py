@@ -128,7 +128,7 @@ def _shown(busy: Mapping[Resource, float]) -> Iterator[tuple[Resource, float]]:
 
 
 def _iterations_text(simulation: Simulation) -> Iterator[str]:
-    """Yield what is to be said of loops of which iterations are simulated one by one."""
+    """Yield the remarks on loops whose iterations are simulated one by one."""
     for left_out in simulation.timeline.cuts:
         step, cut = simulation.program[left_out.cut.place], left_out.cut
         yield (

@@ -1,4 +1,4 @@
-"""What there is to say of a simulation first, in three sentences."""
+"""The summary of a simulation, in three sentences."""
 
 from collections.abc import Iterator
 

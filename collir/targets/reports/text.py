@@ -17,7 +17,7 @@ WIDTH = 120
 """The columns that lines of reports fit."""
 
 _GAP = "  "
-"""What is between two columns of a table."""
+"""The gap between two columns of a table."""
 
 
 def rate_text(rate: float) -> str:

@@ -82,7 +82,7 @@ def _steps(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
 
 
 def _flows(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
-    """Yield an arrow to each step from those of other streams that it waits for."""
+    """Yield an arrow to each step from every step on another stream that it waits for."""
     for number, (step, (begin, _)) in enumerate(
         zip(simulation.steps, simulation.spans, strict=True)
     ):

@@ -1,1 +1,1 @@
-"""What other simulators replay: execution traces of all ranks."""
+"""The input of other simulators: execution traces of all ranks."""

@@ -61,7 +61,7 @@ NOT_SIMULATED = (CommType.REDUCE, CommType.GATHER, CommType.SCATTER)
 _US = 1e6
 
 _LARGEST = 2**63 - 1
-"""The largest number that is written: a larger one is written as it."""
+"""The largest number that is written; it also replaces larger ones."""
 
 
 @dataclass
@@ -177,8 +177,8 @@ def comm_type(collective: Collective) -> CommType:
 
 
 def given_bytes(collective: Collective) -> int:
-    """Return the bytes that a rank gives to a collective, which ASTRA-sim takes as its size: of
-    blocks that differ in size, those of the largest."""
+    """Return the bytes that a rank gives to a collective, as ASTRA-sim counts its size; of blocks
+    that differ in size, the largest counts."""
     size = collective.padded
     if comm_type(collective) in (CommType.ALL_GATHER, CommType.GATHER):
         size /= collective.ranks

@@ -1,8 +1,8 @@
-"""Gradients of functions: a function made of another, which returns gradients of its first result.
+"""Gradients of functions: a function that also returns gradients of its first result.
 
-Reverse-mode differentiation of the meaning on one device: the forward program as it is, then the
-cotangents from the last step to the first. The gradient with respect to an argument has the layout
-of the argument.
+Reverse-mode differentiation of the meaning on one device: first the unchanged forward program, then
+the cotangents from the last step to the first. The gradient with respect to an argument has the
+layout of the argument.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ from collir.transforms.terms import BlockSteps
 
 
 def gradients_as_calls(module: ModuleOp) -> list[FuncOp]:
-    """Put plain calls in the place of gradients, and return the functions that are made for them:
-    private ones, which stay no longer than they are called.
+    """Replace gradients by plain calls, and return the private functions made for them, which are
+    erased when nothing calls them.
 
     Raises:
         DiagnosticError: a function cannot be differentiated, or a gradient not be fused.
@@ -142,15 +142,14 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
 
 
 def _kept(value: SSAValue) -> SSAValue:
-    """Return a value of the forward program, which the reverse program reads where it is."""
+    """Return a value of the forward program, which the reverse program reads in place."""
     if isinstance(value, OpResult) and role_of(value) is None:
         set_role(value, Role.ACTIVATION)
     return value
 
 
 def _inlined(function: FuncOp) -> dict[Operation, Path]:
-    """Put the steps of callees in the place of all calls of a function, and return the steps that
-    are to be computed again, with the calls that they come from."""
+    """Inline all calls of a function, and return the steps to compute again, with their calls."""
     groups: dict[Operation, Path] = {}
     number = 0
     while calls := list(calls_in(function)):

@@ -1,7 +1,7 @@
 """The reverse of a block: cotangents of its values, from the last operation to the first.
 
-The derivative is that of the meaning on one device, so a step that only changes the layout passes
-the cotangent on, and it is brought to the layout of a value where that value was computed.
+The derivative is that of the meaning on one device. So a step that only changes the layout passes
+the cotangent on; where a value was computed, the cotangent is brought to its layout.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ from collir.transforms.terms import BlockSteps, BlockValue
 
 
 class RecomputedSteps(NamedTuple):
-    """Steps that are computed again together: those of a loop, or of a call.
+    """Steps that are computed again together: the steps of a loop or of a call.
 
     Attributes:
-        key: what tells it from others.
-        fused: whether they are one kernel, of which the reverse computes all again.
+        key: its identity.
+        fused: whether they are one kernel, which the reverse computes again as a whole.
     """
 
     key: object
@@ -49,10 +49,9 @@ class ForwardValues:
 
     Args:
         steps: the reverse program, at its end.
-        stored: a function from a value of the forward program to what is stored of it.
-        groups: the operations that are computed again, with the groups that they are in. What goes
-            into a group goes through a barrier, so that no pass takes the forward computation in
-            its place.
+        stored: a function from a value of the forward program to its stored form.
+        groups: the operations to compute again, with their groups. The inputs of a group go through
+            a barrier, so that no pass replaces it by the forward computation.
         free: a function that returns whether another operation is computed again.
     """
 
@@ -75,8 +74,8 @@ class ForwardValues:
         """Return a value of the forward program in the reverse program.
 
         Args:
-            user: the operation of the forward program that needs it. What is computed again with
-                operations of another group is stored for it.
+            user: the operation of the forward program that needs it. Values computed again in
+                another group are stored for it.
         """
         return self._at(value, self.groups.get(user, ()) if user is not None else ())
 
@@ -104,12 +103,12 @@ class ForwardValues:
         return self._barriers[path, value]
 
     def enter(self, op: Operation) -> None:
-        """Compute again what a kernel takes from groups around it, in front of its reverse."""
+        """Compute the inputs of a kernel from its outer groups again, in front of its reverse."""
         self._bring(op, self.groups.get(op, ()))
 
     def _bring(self, op: Operation, path: Path) -> None:
-        """Compute again what the kernel of an operation takes from others, for some groups, so that
-        none of it stands between the steps of the kernel."""
+        """Compute the inputs of an operation's kernel again for some groups, so that they do not
+        stand between the steps of the kernel."""
         own = self.groups.get(op, ())
         if not own or not own[-1].fused or (own, path) in self._brought:
             return
@@ -122,8 +121,7 @@ class ForwardValues:
                     _ = self._at(operand, path)
 
     def again(self, op: Operation, like: Operation, path: Path) -> Operation:
-        """Compute an operation again for some groups, or one like it with more results, and return
-        it.
+        """Compute an operation again for some groups, perhaps with more results, and return it.
 
         If it was computed again before, that computation is replaced.
         """
@@ -147,19 +145,19 @@ class ForwardValues:
 
 
 def _common(first: Path, second: Path) -> Path:
-    """Return the groups that two operations are in together."""
+    """Return the groups that contain both of two operations."""
     pairs = zip(first, second, strict=False)
     return first[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))]
 
 
 class Cotangents:
-    """The cotangents of the values of a block, as far as they are known.
+    """The known cotangents of the values of a block.
 
     Args:
         steps: the reverse program, at its end.
         kept: what the reverse program has of the forward program.
         active: the values that depend on what is differentiated.
-        replaced: the results of forward loops that stack more now, by those that they replace.
+        replaced: the results of forward loops that now stack more, by the results before.
     """
 
     def __init__(
@@ -173,7 +171,7 @@ class Cotangents:
         self._parts: dict[SSAValue, list[SSAValue]] = {}
 
     def current(self, value: SSAValue) -> SSAValue:
-        """Return what stands in the place of a value of the forward program."""
+        """Return the present replacement of a value of the forward program."""
         while value in self.replaced:
             value = self.replaced[value]
         return value
@@ -298,7 +296,7 @@ class _AtStep:
 
 
 def activity(ops: Iterable[Operation], active: set[SSAValue]) -> None:
-    """Add the results of operations that depend on active values to these."""
+    """Add the results of operations that depend on active values to the active values."""
     for op in ops:
         if isinstance(op, DistOp):
             seen = dist_type(op.result).dtype.is_float and not op.kind.hides
@@ -329,8 +327,8 @@ class _Loop:
     stacks the cotangents of slices.
 
     Attributes:
-        undone: the carries whose values before an iteration follow from those behind it. Each is a
-            carry of the reverse too, with its argument there, and is not stacked.
+        undone: the carries whose values before an iteration follow from those after it. Each is
+            also a carry of the reverse loop (given as its argument there), and is not stacked.
         residuals: the values of an iteration that are stacked, with the arguments for their slices.
         slices, invariants: the operands of the loop that are used again, with their arguments.
     """
@@ -361,8 +359,8 @@ class _Loop:
         return self.block.insert_arg(DistTensorType(x), len(self.block.args))
 
     def _is_free(self, op: Operation) -> bool:
-        """Return whether a step is done again rather than to stack its result: on slices and
-        invariants only, or to gather or to view what is smaller."""
+        """Return whether a step is computed again instead of stacking its result: one on slices and
+        invariants only, or one that gathers or views a smaller value."""
         if not isinstance(op, DistOp):
             return False
         return op in self.fixed or op.kind.gathers or is_free(op, self.mesh)
@@ -382,8 +380,8 @@ class _Loop:
         return known[value]
 
     def _before(self, carry: BlockArgument) -> SSAValue | None:
-        """Return a carry as it was before the iteration, if a step brings it back from what it was
-        behind it, as the shift of blocks in the other direction does."""
+        """Return the value of a carry before the iteration, if a step can restore it from the value
+        after, such as the opposite shift of blocks."""
         if carry in self.undone:
             return self.undone[carry][1]
         op = self.loop.yielded[carry.index].owner
@@ -525,7 +523,7 @@ def _with_yields(loop: RepeatOp, more: Sequence[SSAValue]) -> RepeatOp:
 
 
 def _gathered_from(value: SSAValue) -> SSAValue:
-    """Return what a stacked value was gathered from, except along its leading dimension.
+    """Return the value that a stacked value was gathered from, except along its leading dimension.
 
     Cotangents of slices are laid out like this in every iteration, so they are shards at once, and
     no device holds the whole stack of them (ZeRO-2).

@@ -20,7 +20,7 @@ BODY = "coll.body"
 
 
 def body_function(op: RepeatOp, name: str) -> FuncOp:
-    """Return a new function that does what one iteration of a loop does; it is in no module."""
+    """Return a new function for one iteration of a loop; it is in no module."""
     block = Block(arg_types=[arg.type for arg in op.body.block.args])
     values: dict[SSAValue, SSAValue] = dict(zip(op.body.block.args, block.args, strict=True))
     for old, new in values.items():
@@ -40,7 +40,7 @@ def body_function(op: RepeatOp, name: str) -> FuncOp:
 
 
 def loop_alone(op: RepeatOp) -> ModuleOp:
-    """Return a module with a function that runs a loop alone, and what that needs of its module."""
+    """Return a module with a function that runs only a loop, and the declarations that it needs."""
     outer = _function_of(op)
     operands = [*dict.fromkeys(op.operands)]
     block = Block(arg_types=[value.type for value in operands])

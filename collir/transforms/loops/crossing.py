@@ -1,9 +1,9 @@
 """The values that cross from the first to the second of two loops: a minimum cut of their bytes.
 
-A value that only the second loop needs may be computed in either if it is light: local, and no more
-work than its operands and its result have elements, as that of maps and sums. Then what crosses is
-what such steps need or what they make, whatever is fewer bytes. Each step is in one loop, but for
-those that cost nothing, which may be in both. Between equal cuts, the second loop gets more steps.
+A light step that only the second loop needs may be in either loop; light steps are local, and visit
+each element once, as maps and sums do. Then either their operands or their results cross, whichever
+have fewer bytes. Each step is in one loop, except free steps, which may be in both. Between equal
+cuts, the second loop gets more steps.
 """
 
 import importlib
@@ -30,7 +30,7 @@ _SINK: _Node = None, "out"
 
 
 def is_replicable(op: Operation | Block, loop: RepeatOp) -> bool:
-    """Return whether an operation costs nothing to do twice: a view, or one without operands."""
+    """Return whether an operation is free to do twice: a view, or one without operands."""
     if not isinstance(op, DistOp):
         return False
     return not op.operands or (len(op.operands) == 1 and is_free(op, mesh_of(loop)))
@@ -48,12 +48,12 @@ def is_light(op: Operation) -> bool:
 
 
 def source_side(edges: Iterable[tuple[Node, Node, float]], source: Node, sink: Node) -> set[Node]:
-    """Return the smallest set of nodes around the source that a cheapest cut separates.
+    """Return the smallest set of nodes with the source that a cheapest cut separates.
 
-    networkx cuts as near to the sink as it can: that of the reversed graph is the source.
+    networkx cuts as near to the sink as it can, so the reversed graph is cut.
 
     Args:
-        edges: two nodes each, and what it costs to cut between them, in this direction.
+        edges: two nodes each, and the cost of a cut between them, in this direction.
     """
     graph = _networkx().DiGraph()
     graph.add_nodes_from([source, sink])
@@ -99,10 +99,10 @@ class Crossing:
         return movable
 
     def _edges(self) -> Iterator[tuple[_Node, _Node, float]]:
-        """Yield the edges of the graph that is cut, with what they cost.
+        """Yield the edges of the graph to cut, with their costs.
 
-        A value has two nodes. That between them is cut if the value is stacked. A value with both
-        nodes on the side of the sink is computed in the second loop.
+        A value has two nodes. The edge between them is cut if the value is stacked. A value with
+        both nodes on the side of the sink is computed in the second loop.
         """
         mesh, count = mesh_of(self.loop), len(self.loop.carried)
         stacks = set[SSAValue](self.loop.yielded[count:])

@@ -1,8 +1,8 @@
 """Loops cut in two: the steps that the carries need, and those that only results need (fission).
 
 A carry that iterations only add to can wait for the second loop, as nothing in the loop reads it.
-What the second loop needs of the first is stacked by the first and sliced by the second; which
-values that are is a minimum cut (``crossing``).
+The first loop stacks the values that the second needs, and the second slices them; a minimum cut
+selects these values (``crossing``).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from collir.transforms.loops.crossing import Crossing, is_replicable
 
 @dataclass(frozen=True, eq=False)
 class Fission:
-    """A loop, and which of its two parts each carry and each operation belongs to.
+    """A loop, with the part that each carry and each operation belongs to.
 
     Attributes:
         later: the numbers of the carries of the second loop.
@@ -55,7 +55,7 @@ class Fission:
         return Fission(loop, numbers, frozenset(_needed(loop, (loop.yielded[n] for n in early))))
 
     def why_not(self) -> str | None:
-        """Return why the loop has no two parts; None if it has."""
+        """Return why the loop cannot be cut; None if it can."""
         if self.loop.recompute is not None:
             return "its iterations are computed again as a whole (`recompute`)"
         if not any(map(self._works, self.first)):
@@ -156,7 +156,7 @@ class Fission:
 
 
 def added_terms(loop: RepeatOp, number: int) -> list[SSAValue]:
-    """Return what an iteration adds to a carry; nothing if it does anything else with it."""
+    """Return the terms that an iteration adds to a carry; empty if it also uses it otherwise."""
     value: SSAValue = loop.carries[number]
     added: list[SSAValue] = []
     while value.has_one_use():
@@ -172,7 +172,7 @@ def added_terms(loop: RepeatOp, number: int) -> list[SSAValue]:
 
 
 def _needed(loop: RepeatOp, values: Iterable[SSAValue]) -> set[Operation]:
-    """Return the operations of the body of a loop that values need; a kernel is needed whole."""
+    """Return the operations of a loop's body that values need; kernels are needed whole."""
     kernels: dict[str, list[Operation]] = {}
     for op in loop.body.block.ops:
         if (name := kernel_name(op)) is not None:
@@ -190,7 +190,7 @@ def _needed(loop: RepeatOp, values: Iterable[SSAValue]) -> set[Operation]:
 
 
 def _needed_beside(values: Iterable[SSAValue], known: Collection[SSAValue]) -> set[Operation]:
-    """Return the operations of the body of a loop that values need beside known ones."""
+    """Return the operations of a loop's body that values need beside known ones."""
     needed: set[Operation] = set()
     stack = list(values)
     while stack:
@@ -212,7 +212,7 @@ def _part(
 
     Args:
         carries: the numbers of its carries.
-        sliced: values of the body that it takes as slices, with the operands that these are of.
+        sliced: values of the body that it takes as slices, with the sliced operands.
         steps: the operations of the body, in order.
         yielded: the values of the body that it yields.
     """

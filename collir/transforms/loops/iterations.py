@@ -1,8 +1,8 @@
 """Loops in other forms with the same meaning, for proofs: in parts, and with fewer carries.
 
-A carry may be what an iteration computes from its slices and invariants, for the next one. If the
-value that the loop begins with is what the slices in front of its own would give, then the carry is
-known from the slices of the iteration before, and the loop needs no such carry.
+An iteration may compute a carry from its slices and invariants alone, for the next one. If the
+initial value is what the slices before the first would give, then the slices of the iteration
+before determine the carry, and the loop does not need it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from collir.transforms.loops.unrolling import StepsBefore
 
 @dataclass(frozen=True)
 class Window:
-    """Some rows of a stacked value.
+    """Some neighbouring rows of a stacked value.
 
     Attributes:
         whole: the value.
@@ -33,7 +33,7 @@ class Window:
 
     @staticmethod
     def of(value: SSAValue) -> "Window":
-        """Return the rows of the largest value that a value is cut out of."""
+        """Return the rows of the largest value that a value is cut from."""
         low = high = 0
         while isinstance(op := value.owner, DistOp) and op.kind is PAD and op.integer("dim") == 0:
             amounts = op.integer("low"), op.integer("high")
@@ -43,18 +43,18 @@ class Window:
         return Window(value, low, high)
 
     def moved(self, rows: int) -> "Window":
-        """Return as many rows, so many further behind."""
+        """Return the same number of rows, some rows further on."""
         return Window(self.whole, self.low + rows, self.high - rows)
 
     def put(self, before: StepsBefore) -> SSAValue:
-        """Put the step that cuts the rows out in front of a loop, if one is needed."""
+        """Put a step that cuts the rows out in front of a loop, if needed."""
         if not self.low and not self.high:
             return self.whole
         return before.step(PAD, [self.whole], dim=0, low=-self.low, high=-self.high, value=0.0)
 
 
 def in_parts(loop: RepeatOp, first: int) -> tuple[RepeatOp, RepeatOp]:
-    """Put two loops in the place of one: its first iterations, and the others; return them."""
+    """Replace a loop by two, with its first iterations and its others; return them."""
     before, rest = StepsBefore(loop), loop.times - first
     windows = [Window.of(x) for x in loop.sliced]
     parts: list[RepeatOp] = []
@@ -96,7 +96,7 @@ class SlicedCarry:
     Attributes:
         number: the number of the carry.
         chain: the steps that compute it.
-        before: for the slices that they need, the rows of the iterations before.
+        before: for each slice that they need, the rows of the iterations before.
     """
 
     loop: RepeatOp
@@ -117,7 +117,7 @@ class SlicedCarry:
         return values[self.loop.yielded[self.number]]
 
     def expected_start(self) -> SSAValue:
-        """Put what slices in front of the loop's own would give in front of the loop."""
+        """Put the computation of the expected initial value in front of the loop."""
         loop, steps = self.loop, StepsBefore(self.loop)
         rows = {arg: window.put(steps) for arg, window in self.before.items()}
         slices = {arg: steps.slice(x, loop.order[0]) for arg, x in rows.items()}
@@ -160,8 +160,8 @@ class SlicedCarry:
 
 
 def sliced_carry(loop: RepeatOp, among: Iterable[int] | None = None) -> SlicedCarry | None:
-    """Return the first carry that an iteration computes from slices and invariants, if there is
-    one whose slices have rows before those of the loop.
+    """Return the first carry computed from slices and invariants alone, whose slices have rows
+    before those of the loop; None if there is none.
 
     Args:
         among: the numbers of the carries to look at; by default, all.
@@ -184,8 +184,8 @@ def sliced_carry(loop: RepeatOp, among: Iterable[int] | None = None) -> SlicedCa
 def _feeding(
     loop: RepeatOp, value: SSAValue
 ) -> tuple[tuple[DistOp, ...], Sequence[SSAValue] | None]:
-    """Return the steps that compute a value, and the arguments of the body that they need; None in
-    their place if these are not slices and invariants only."""
+    """Return the steps that compute a value, and the body's arguments that they need; None for
+    these if other values than slices and invariants are needed."""
     chain: set[Operation] = set()
     sources: dict[SSAValue, None] = {}
     stack = [value]
@@ -227,8 +227,7 @@ def returning(function: FuncOp, value: SSAValue) -> None:
 
 
 def tidy(loop: RepeatOp) -> RepeatOp:
-    """Put a loop in its place whose slices are used, distinct, and in the order of the values that
-    they are cut out of; return it."""
+    """Replace a loop by one whose slices are used, distinct, and in the order of their sources."""
     block = loop.body.block
     for op in list(block.ops)[-2::-1]:
         if not any(result.uses.get_length() for result in op.results):

@@ -1,8 +1,8 @@
 """Loops of equally many iterations joined to one, for proofs (fusion).
 
-Where the second takes a slice of what the first stacks, its iteration i needs row i only, which
-iteration i of the first has made. So one loop does what both do, if nothing else that the second
-needs depends on the first.
+Where the second loop slices a stack of the first, its iteration i only needs row i, made by
+iteration i of the first. So one loop can replace both, unless the second depends on the first in
+another way.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from collir.transforms.loops.iterations import tidy
 
 
 def join_loops(block: Block) -> bool:
-    """Join the loops in a block, as far as possible, in place; return whether there were any."""
+    """Join the loops in a block in place, as far as possible; return whether any were joined."""
     joined = False
     while (pair := _pair(loops_of(block))) is not None:
         _join(*pair)
@@ -45,7 +45,7 @@ def _is_joinable(first: RepeatOp, second: RepeatOp) -> bool:
 
 
 def _dependent(first: RepeatOp, second: RepeatOp) -> set[Operation]:
-    """Return a loop and the operations that need it, up to another loop."""
+    """Return a loop and its dependent operations, up to another loop."""
     after: set[Operation] = {first}
     for op in _between(first, second):
         if any(operand.owner in after for operand in op.operands):
@@ -63,7 +63,7 @@ def _between(first: Operation, second: Operation) -> list[Operation]:
 
 
 def _join(first: RepeatOp, second: RepeatOp) -> None:
-    """Put one loop in the place of two, and what the second needs in front of it."""
+    """Replace two loops by one, with the operations that the second needs in front of it."""
     block = first.parent
     assert block is not None
     after = _dependent(first, second)
@@ -89,7 +89,7 @@ def _join(first: RepeatOp, second: RepeatOp) -> None:
 
 
 def _joined(first: RepeatOp, second: RepeatOp) -> RepeatOp:
-    """Return a loop that does what two loops do; it is in no block."""
+    """Return a loop equal to two loops together; it is in no block."""
     rows = dict[SSAValue, SSAValue](zip(first.results, first.yielded, strict=True))
     values: dict[SSAValue, SSAValue] = {}
     groups: list[list[tuple[BlockArgument, SSAValue]]] = [[], [], []]
@@ -124,8 +124,8 @@ def _joined(first: RepeatOp, second: RepeatOp) -> RepeatOp:
 def in_one_form(block: Block) -> None:
     """Rewrite the loops of a block, and those inside them, to one form, in place.
 
-    Operands and results that are not used are gone, and the others are in an order that others
-    decide: operands that of their definitions, results that of their uses.
+    Unused operands and results are removed. Operands are in the order of their definitions, and
+    results in that of their uses.
     """
     for loop in reversed(loops_of(block)):
         carries, stacks, _ = _live(loop)
@@ -138,8 +138,8 @@ def in_one_form(block: Block) -> None:
 
 
 def _live(loop: RepeatOp) -> tuple[list[int], list[int], set[Operation]]:
-    """Return the numbers of the carries and of the stacks of a loop that results need which are
-    used, and the operations of the body that they need."""
+    """Return the numbers of the carries and stacks that used results need, and the operations of
+    the body that they need."""
     count = len(loop.carried)
     live = {n for n, result in enumerate(loop.results) if result.uses.get_length()}
     needed: set[Operation] = set()
@@ -157,7 +157,7 @@ def _live(loop: RepeatOp) -> tuple[list[int], list[int], set[Operation]]:
 
 
 def _first_use(loop: RepeatOp, number: int) -> tuple[float, int]:
-    """Return numbers that order results as the operands that they first are."""
+    """Return numbers that order results by their first use."""
     block = loop.parent
     assert block is not None
     uses = loop.results[number].uses
@@ -166,8 +166,8 @@ def _first_use(loop: RepeatOp, number: int) -> tuple[float, int]:
 
 
 def _rewritten(loop: RepeatOp, carries: Sequence[int], stacks: Sequence[int]) -> RepeatOp:
-    """Put a loop in the place of another, with its carries and stacks in another order, and with
-    distinct invariants that are used, in the order of their definitions; return it.
+    """Replace a loop by one with its carries and stacks in another order, and with distinct, used
+    invariants in the order of their definitions; return it.
 
     Args:
         carries, stacks: the numbers of its results; no other one is used, or needed by these.

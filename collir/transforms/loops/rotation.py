@@ -1,8 +1,9 @@
-"""Loops as they run: steps that are ``ahead`` belong to the iteration before.
+"""Loops as they run: ``ahead`` steps belong to the iteration before.
 
 Such a loop is rotated. The steps of the first iteration that are ahead, and those that feed them,
-stand in front of the loop. Each iteration begins with those of the next iteration, and takes its
-own from new carries. The last iteration has no next one, and is written out behind the loop.
+stand in front of the loop. Each iteration begins with the ahead steps of the next one, and takes
+the results of its own from new carries. The last iteration has no next one, and is written out
+behind the loop.
 """
 
 from xdsl.dialects.builtin import ModuleOp
@@ -43,7 +44,7 @@ def rotate(loop: RepeatOp) -> None:
     split = _Split.of(loop)
     if split.carried:
         _Rotation(loop, split).run()
-    else:  # nothing needs what is ahead
+    else:  # nothing needs the steps ahead
         for op in steps_ahead(loop):
             del op.properties[AHEAD.name]
 
@@ -51,8 +52,8 @@ def rotate(loop: RepeatOp) -> None:
 def rotate_all(root: Operation) -> None:
     """Rotate all loops in an operation, inner loops first, in place.
 
-    Where a call in a module gives a value to a parameter that its callee loses, the steps of the
-    callee come in its place. Callees of such gradients stay as they are.
+    A call that gives a value to a parameter which its callee loses is inlined. Callees of such
+    gradients are not rotated.
     """
     kept = _with_parameters_in_place(root) if isinstance(root, ModuleOp) else set[FuncOp]()
     for loop in reversed(repeats_in(root)):
@@ -61,8 +62,8 @@ def rotate_all(root: Operation) -> None:
 
 
 def _with_parameters_in_place(module: ModuleOp) -> set[FuncOp]:
-    """Put the steps of callees in the place of calls that give values to parameters which rotation
-    fixes; return the functions whose parameters have to stay."""
+    """Inline calls that give values to parameters which rotation fixes, and return the functions
+    whose parameters have to stay."""
     fixed: dict[FuncOp, set[str]] = {}
     kept: set[FuncOp] = set()
     for function in callees_first(module):
@@ -80,7 +81,7 @@ def _with_parameters_in_place(module: ModuleOp) -> set[FuncOp]:
 
 
 class _Split:
-    """The body of a loop in two parts: what is ahead with what feeds it, and the rest.
+    """The body of a loop in two parts: the ahead steps with all that they need, and the rest.
 
     Attributes:
         chain: the steps that are ahead, and those that feed them.

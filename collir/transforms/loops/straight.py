@@ -45,7 +45,7 @@ def on_straight_programs(
 
 
 def _undo_misfits(module: ModuleOp, before: Mapping[str, FuncOp]) -> None:
-    """Put functions back as they were if they do not fit the values of their calls any more.
+    """Undo changes of functions that no longer fit the values of their calls.
 
     Args:
         before: the functions that are called at other values than their defaults, by name.
@@ -172,8 +172,8 @@ def _put_back(place: UnrealizedConversionCastOp, program: FuncOp) -> None:
 
 
 def _blocks(function: FuncOp) -> Iterator[Block]:
-    """Yield the blocks of a function and of the loops in it, but for those with a schedule, which
-    have tasks and sends alone."""
+    """Yield the blocks of a function and its loops, without those with a schedule, which have only
+    tasks and sends."""
     for op in function.walk():
         if not (isinstance(op, RepeatOp) and op.schedule is not None):
             for region in op.regions:

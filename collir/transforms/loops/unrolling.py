@@ -100,8 +100,7 @@ class _Unrolling(StepsBefore):
         self.rewriter.replace(op, [], results)
 
     def _started(self, number: int, chain: Sequence[DistOp]) -> dict[SSAValue, SSAValue]:
-        """Put the slices of an iteration in front of the loop, and its steps that are ahead; return
-        these values."""
+        """Put the slices and ahead steps of an iteration in front of the loop; return them."""
         op = self.op
         inputs = [*(self.slice(x, number) for x in op.sliced), *op.invariant]
         arguments = op.body.block.args[len(op.carried) :]

@@ -41,10 +41,8 @@ def own_copy(function: FuncOp, name: str, copies: dict[SSAValue, SSAValue] | Non
 
 
 def with_own_callees(function: FuncOp) -> dict[FuncOp, CallOp]:
-    """Let the calls of a function be of functions that nothing else calls, at equal parameters;
-    return these with their calls.
-
-    Where a call has nothing to be computed again in gradients, the steps stand in its place.
+    """Let all calls of a function run functions that nothing else calls, with equal parameters;
+    return these with their calls. Calls without steps to compute again in gradients are inlined.
 
     Raises:
         DiagnosticError: a gradient cannot be taken.
@@ -88,7 +86,7 @@ def _with_own_callee(call: CallOp, function: FuncOp) -> tuple[FuncOp, CallOp]:
 
 
 def _inline_gradient(call: CallOp, function: FuncOp) -> None:
-    """Put the steps of a gradient in its place."""
+    """Replace a gradient by its steps."""
     callee = call.function()
     assert callee is not None
     gradient = gradient_function(callee, call.sought)
@@ -107,8 +105,8 @@ def add_argument(function: FuncOp, x: DistType, name: str | None) -> BlockArgume
 
 
 def keep_results(function: FuncOp, values: Iterable[SSAValue]) -> list[int]:
-    """Let a function return some values, compute nothing else, and take nothing else; return the
-    numbers of the arguments that it keeps."""
+    """Let a function return only some values, and take only what these need; return the numbers of
+    the arguments that it keeps."""
     block = function.body.block
     last = block.last_op
     assert isinstance(last, ReturnOp)

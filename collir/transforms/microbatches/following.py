@@ -1,12 +1,10 @@
-"""Where the rows of a batch are in the values of a function.
+"""The places of the rows of a batch in the values of a function.
 
-A function whose results are sums or means over a batch is that of the batch's parts, added up or
-averaged, and so is its gradient. That a function is one is found from the index structures of its
-steps: the index of the batch is passed through until one reduction, and what is reduced goes
-through linear steps alone.
-
-What does not depend on the operands that are differentiated may need all of the batch, such as the
-number of its tokens: it is computed once, of the whole batch.
+If the results of a function are sums or means over a batch, the function of the batch is the sum or
+mean over its parts, and so is its gradient. The index structures of steps show this: the index of
+the batch is passed through until one reduction, and only linear steps follow. Values that do not
+depend on the differentiated operands, such as the number of tokens, may need the whole batch; they
+are computed once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +36,8 @@ class NotSeparableError(Exception):
 
 
 class _OfWholeBatchError(Exception):
-    """Values are needed of the whole batch that depend on nothing that is differentiated."""
+    """Values that must be computed of the whole batch, and depend on nothing that is
+    differentiated."""
 
     def __init__(self, values: Iterable[SSAValue]):
         super().__init__()
@@ -65,11 +64,10 @@ class Following:
         arguments: the arguments of the function.
         results: the states of its results.
         states: the states of values that have one.
-        whole: the values that are computed of the whole batch in front of the microbatches.
-        rows: the operands of which a microbatch takes its rows, which are the same for each
-            microbatch otherwise.
-        shared: the operands that are the same for each microbatch, and that are added to a sum over
-            the batch: each microbatch adds its share of them.
+        whole: the values computed from the whole batch, in front of the microbatches.
+        rows: the operands, otherwise equal for all microbatches, of which each takes its rows.
+        shared: the operands equal for all microbatches that are added to a sum over the batch; each
+            microbatch adds its share of them.
     """
 
     def __init__(
@@ -111,8 +109,8 @@ class Following:
     # --- origins ------------------------------------------------------------------------------
 
     def origin(self, value: SSAValue) -> SSAValue | None:
-        """Return the value outside of all loops and callees that a value is; None if it is made
-        in one of them."""
+        """Return the value outside of all loops and callees that a value stands for; None if it is
+        computed inside."""
         top = self.function.body.block
         while isinstance(value, BlockArgument) and value.block is not top:
             parent = value.block.parent_op()
@@ -131,7 +129,7 @@ class Following:
         return value not in self._differentiated
 
     def _outermost(self, op: Operation) -> Operation:
-        """Return the operation outside of all loops and callees that an operation is in."""
+        """Return the outermost operation around an operation, outside of all loops and callees."""
         while op.parent_block() is not self.function.body.block:
             parent = op.parent_op()
             assert parent is not None
@@ -190,7 +188,8 @@ class Following:
     def _loop(self, op: RepeatOp) -> None:
         """Find the states of the values of a loop.
 
-        A carry that starts as what has nothing of the batch gets what the first iteration yields.
+        A carry that starts without rows of the batch gets the state that the first iteration
+        yields.
         """
         carries, slices = len(op.carried), len(op.sliced)
         states = [*map(self.states.get, op.operands)]
@@ -227,7 +226,7 @@ class Following:
         self._enter(op.results, [*states[:carries], *stacked])
 
     def _bring(self, use: OperandUse, state: State) -> None:
-        """Let an operand that is the same for each microbatch have a state."""
+        """Give a state to an operand that is equal for all microbatches."""
         x = dist_type(use.value)
         if isinstance(state, Rows):
             if not self.size.fits(x, state):
@@ -263,7 +262,7 @@ class Following:
         return self._through(op, states, structure)
 
     def _through(self, op: DistOp, states: Sequence[State], structure: Structure) -> State:
-        """Return the state of the result of a step on rows."""
+        """Return the state of the result of a step with a structure, for operands with rows."""
         name = op.mnemonic
         found: tuple[str, Rows] | None = None
         for state, over in zip(states, structure.operands, strict=True):
@@ -312,9 +311,9 @@ class Following:
         return replace(first, outer=sum((row.outer for row in rows[1:]), start=first.outer))
 
     def _of_reduced(self, op: DistOp, states: Sequence[State]) -> State:
-        """Return the state of the result of a step, of what is reduced over the batch.
+        """Return the state of the result of a step on values reduced over the batch.
 
-        A mean stays one where something is added to it that does not depend on the batch.
+        A mean stays a mean when a value that does not depend on the batch is added.
         """
         known = [state for state in states if state is not None]
         if any(isinstance(state, Rows) for state in known):
@@ -339,7 +338,7 @@ class Following:
 
 
 def _linearity(op: DistOp) -> Linear:
-    """Return in which of its operands a step is linear."""
+    """Return the operands in which a step is linear."""
     if op.kind is CAST:
         return Linear.ALL if dist_type(op.result).dtype.is_float else Linear.NOT
     return op.indices.linear if op.indices else Linear.NOT
@@ -356,12 +355,12 @@ def _name(op: Operation) -> str:
 
 @dataclass
 class _Depending:
-    """Values, and what depends on them."""
+    """Values, with those that depend on them."""
 
     values: set[SSAValue] = field(default_factory=set[SSAValue])
 
     def block(self, block: Block) -> None:
-        """Add the values of a block that depend on others."""
+        """Add the values of a block that depend on the others."""
         for op in block.ops:
             if isinstance(op, RepeatOp):
                 self._loop(op)

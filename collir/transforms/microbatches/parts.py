@@ -1,5 +1,5 @@
-"""The function of a microbatch: that of the whole batch, where the numbers that it reads from the
-size of the batch mean the whole batch, and what needs all of the batch is an argument."""
+"""The function of a microbatch: that of the whole batch, except that numbers read from the size of
+the batch mean the whole batch, and values that need the whole batch are arguments."""
 
 from dataclasses import dataclass, replace
 
@@ -46,8 +46,8 @@ class Extra:
     """An argument that the function of a microbatch has in addition.
 
     Attributes:
-        source: the value of the function of the whole batch that it is: an argument, or one that is
-            computed in front of the microbatches. None: it is the numbers of rows.
+        source: its value in the function of the whole batch: an argument, or a value computed in
+            front of the microbatches. None: it holds the numbers of rows.
         rows: the rows of the batch in it; None if each microbatch takes all of it.
         axes: the sub-axes that divide the numbers of rows.
     """
@@ -62,12 +62,11 @@ class PartOfBatch:
 
     Attributes:
         function: the function.
-        whole: the function of what is computed once, of the whole batch. None: there is no such
-            thing.
+        whole: the function that is run once, on the whole batch; None if there is none.
         operands: the numbers of the arguments of the function of the batch that ``whole`` takes.
-        results: the numbers of the results of ``whole``, by the values that they are.
-        arguments: the arguments in addition, and what they are.
-        changed: whether it is another function than that of the whole batch.
+        results: the numbers of the results of ``whole``, by their values.
+        arguments: the additional arguments, with their meanings.
+        changed: whether it differs from the function of the whole batch.
     """
 
     def __init__(self, following: Following, name: str, count: int):
@@ -111,7 +110,7 @@ class PartOfBatch:
     # --- of the whole batch -------------------------------------------------------------------
 
     def _of_whole_batch(self) -> FuncOp | None:
-        """Return the function of what is computed of the whole batch."""
+        """Return the function of the values computed once, from the whole batch."""
         cut = (self._in_front(use, rows) for use, rows in self.following.rows.items())
         values = dict.fromkeys((*self.following.whole, *(x for x in cut if x is not None)))
         made = [value for value in values if isinstance(value, OpResult)]
@@ -127,7 +126,7 @@ class PartOfBatch:
         return copy
 
     def _in_front(self, use: OperandUse, rows: Rows) -> SSAValue | None:
-        """Return the value in front of the microbatches of which a use takes rows, if it is one."""
+        """Return the value in front of the microbatches from which a use takes rows, if any."""
         value = self.following.origin(use.value)
         if value is None or not self.following.precedes(value) or _repeats(value, rows.dim):
             return None
@@ -136,7 +135,7 @@ class PartOfBatch:
     # --- sizes --------------------------------------------------------------------------------
 
     def _read_whole(self, block: Block) -> None:
-        """Let the sizes that are no rows be those of the whole batch."""
+        """Let sizes that count no rows refer to the whole batch."""
         for argument in block.args:
             state = self.following.states.get(argument)
             new = DistTensorType(self.size.type(dist_type(argument), state))
@@ -165,7 +164,7 @@ class PartOfBatch:
     # --- operands -----------------------------------------------------------------------------
 
     def _argument(self, extra: Extra) -> BlockArgument:
-        """Return an argument in addition."""
+        """Return an additional argument."""
         if extra not in self.arguments:
             if extra.source is None:
                 part = self.size.sized(Formula.parameter(self.size.part))
@@ -177,7 +176,7 @@ class PartOfBatch:
         return self.arguments[extra]
 
     def _take_rows(self, use: OperandUse, rows: Rows) -> None:
-        """Let an operand be the rows of a microbatch of what it is."""
+        """Replace an operand by its rows of a microbatch."""
         origin, block = self.following.origin(use.value), use.op.parent
         assert block is not None
         if (value := self._in_front(use, rows)) is not None:
@@ -225,7 +224,7 @@ class PartOfBatch:
         return self._before(use.op, RESHAPE, value, shape=tuple(self.size.sizes(x.shape, rows)))
 
     def _share(self, use: OperandUse) -> None:
-        """Let an operand be the share of a microbatch of what it is."""
+        """Replace an operand by its share of a microbatch."""
         new = self._before(use.op, SCALE, use.value, factor=1 / self.count)
         use.op.operands[use.number] = new
 
@@ -294,8 +293,8 @@ def _add_operand(op: CallOp | RepeatOp, value: SSAValue) -> None:
 
 
 def _repeats(value: SSAValue, dim: int) -> bool:
-    """Return whether the step that makes a value makes it the same at all positions of a dimension,
-    however many there are."""
+    """Return whether a step makes a value that is the same at all positions of a dimension, for any
+    number of them."""
     op = value.owner
     if not isinstance(op, DistOp) or TO.name not in op.properties:
         return False

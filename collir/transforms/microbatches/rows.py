@@ -1,8 +1,8 @@
-"""Where the batch is in a value of a function, and the types of a part of it.
+"""The place of the batch in a value of a function, and the types of a part of the batch.
 
 A function of a microbatch has two parameters in the place of one: the size of the microbatch, and
-that of the whole batch. Of the sizes of a value, that of the dimension with the rows is a formula
-of the first. Everything else that is read from the size of the batch means the second.
+that of the whole batch. In a value, only the size of the dimension with the rows is a formula of
+the first. Every other number read from the size of the batch means the second.
 """
 
 import math
@@ -18,7 +18,7 @@ ONE = Formula.constant(1)
 
 
 class Over(Enum):
-    """The reduction over the batch that a value is which has no index of it."""
+    """The reduction over the batch that made a value without rows of it."""
 
     SUM = auto()
     """A sum over the batch."""
@@ -30,8 +30,8 @@ class Over(Enum):
 class Rows:
     """The dimension of a value along which the rows of the batch lie.
 
-    Its positions are those of three indices, the batch between the others: in a dimension of
-    ``batch * seq``, ``seq`` is inside of the batch.
+    Its positions consist of three indices, with the batch in the middle: in a dimension of ``batch
+    * seq``, ``seq`` is inside of the batch.
 
     Attributes:
         outer, inner: the sizes of the indices outside and inside of the batch.
@@ -65,7 +65,7 @@ class BatchSize:
     values: Mapping[str, int]
 
     def sized(self, formula: Formula) -> int:
-        """Return the size that a formula is."""
+        """Return the size that a formula gives."""
         return size_at(formula, self.values)
 
     def is_in(self, size: int) -> bool:
@@ -73,7 +73,7 @@ class BatchSize:
         return self.part in formula_of(size).parameters
 
     def of_whole(self, size: int) -> int:
-        """Return a size that is read from the batch as one of the whole batch."""
+        """Return a size that depends on the batch as one of the whole batch."""
         if not self.is_in(size):
             return size
         whole = {self.part: Formula.parameter(self.whole)}
@@ -99,10 +99,10 @@ class BatchSize:
         The formula ``batch * seq`` does not say which of the two is inside: both are returned, the
         batch outside first.
         """
-        found = [dim for dim, size in enumerate(x.shape) if self.is_in(size)]
-        if len(found) != 1:
+        dims = [dim for dim, size in enumerate(x.shape) if self.is_in(size)]
+        if len(dims) != 1:
             return []
-        [dim] = found
+        [dim] = dims
         times = formula_of(x.shape[dim]) / Formula.parameter(self.part)
         if self.part in times.parameters:
             return []
@@ -110,12 +110,12 @@ class BatchSize:
         return ways if times != ONE else ways[:1]
 
     def fits(self, x: DistType, rows: Rows) -> bool:
-        """Return whether a value of the whole batch has some rows of it."""
+        """Return whether a value of the whole batch has its rows in some place."""
         whole = rows.outer * Formula.parameter(self.whole) * rows.inner
         return formula_of(self.of_whole(x.shape[rows.dim])) == whole
 
     def reshaped(self, before: DistType, after: DistType, rows: Rows) -> Rows | None:
-        """Return the rows behind a step that changes the shape alone; None if it moves them."""
+        """Return the rows after a step that only changes the shape; None if it moves them."""
         sizes = [*map(formula_of, self.sizes(before.shape, rows))]
         outer = _product(sizes[: rows.dim]) * rows.outer
         inner = rows.inner * _product(sizes[rows.dim + 1 :])

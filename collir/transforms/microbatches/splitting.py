@@ -37,7 +37,7 @@ class Batched:
         call: the call of the gradient.
         first: the first operand that leads with it.
         numbers: the operands that are data, which may have rows of it.
-        parameter: the size parameter of the callee that is the size of the batch.
+        parameter: the size parameter of the callee for the batch.
         size: that size.
     """
 
@@ -82,9 +82,9 @@ def split_batch(function: FuncOp, count: int) -> None:
 
 
 def batch_of(call: CallOp) -> Batched:
-    """Return the batch of a gradient: the leading size of its operands that are data.
+    """Return the batch of a gradient: the leading size of its data operands.
 
-    If there are several, it is the one that every operand with another of them has too.
+    If there are several sizes, it is the one that every operand with another size has too.
 
     Raises:
         DiagnosticError: it is not one size parameter of the function.
@@ -168,7 +168,7 @@ def _check(batched: Batched, part: PartOfBatch, count: int) -> None:
 
 
 def _followed(batched: Batched, own: FuncOp, callers: Mapping[FuncOp, CallOp]) -> Following:
-    """Return the batch as it is in the values of a function.
+    """Return the states of the values of a function under its batch.
 
     Raises:
         DiagnosticError: a step does not treat microbatches apart, or a result is neither a sum nor
@@ -276,8 +276,7 @@ class _Splitting:
         return {**sizes.values, **call.values, sizes.whole: self.batched.size}
 
     def _operands(self) -> tuple[list[SSAValue], list[Rows | None]]:
-        """Return the operands of the function of a microbatch, of the whole batch, and their rows
-        of it."""
+        """Return the operands of the function of a microbatch, from the whole batch, with rows."""
         call, part = self.call, self.function
         arguments = part.following.arguments
         states = [part.following.states.get(x) for x in arguments]
@@ -331,8 +330,8 @@ class _Splitting:
         raise AssertionError("a batch is one block")
 
     def _cut_into(self, steps: list[DistOp], x: SSAValue, rows: Rows, blocks: int) -> SSAValue:
-        """Return a value with a leading dimension of microbatches, by steps that are added to some:
-        each microbatch has an equal part of each block of the batch.
+        """Return a value with a leading dimension of microbatches, and add the steps for it: each
+        microbatch has an equal part of each block of the batch.
 
         Raises:
             LayoutError: the value cannot be divided so.
@@ -407,7 +406,7 @@ class _Splitting:
 
 
 def _axes_of(x: SSAValue, dim: int) -> Iterator[tuple[str, ...]]:
-    """Yield the sub-axes over which a dimension of a value is divided, or of what it is made of."""
+    """Yield the sub-axes over which a dimension of a value, or of its source, is divided."""
     seen: set[SSAValue] = set()
     values = [x]
     while values:
@@ -425,7 +424,7 @@ def _axes_of(x: SSAValue, dim: int) -> Iterator[tuple[str, ...]]:
 
 
 def _take_exact(old: SSAValue, exact: SSAValue) -> None:
-    """Let casts of a value that lead to the type of the exact one have that."""
+    """Let casts of a value to the type of an exact one take the exact one."""
     for op in [use.operation for use in old.uses]:
         if isinstance(op, DistOp) and op.kind is CAST and same_type(op.result, exact):
             op.result.replace_all_uses_with(exact)

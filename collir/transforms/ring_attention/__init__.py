@@ -1,1 +1,1 @@
-"""Attention of which each device has a block, computed around a ring."""
+"""Attention on blocks of the sequence, computed around a ring of devices."""

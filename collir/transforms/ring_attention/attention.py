@@ -1,7 +1,6 @@
-"""Attention in a program: products of queries and keys, maps of them, a softmax, and products of
-its shares with values.
+"""Attention in a program: products of queries and keys, maps, a softmax, and products with values.
 
-What is found are the steps and the operands from outside, by the dimensions of the scores. The maps
+The module finds the steps and the operands from outside, by the dimensions of the scores. The maps
 may scale, cast and mask, by positions that ``iota`` counts and by operands with one of the two
 dimensions that scores have for positions.
 """
@@ -25,7 +24,7 @@ from collir.layout.types import Dim, with_axes
 
 
 class AttentionRole(Enum):
-    """The part that a value has in attention."""
+    """The role of a value in attention."""
 
     QUERY = "query"
     KEY = "key"
@@ -38,7 +37,7 @@ class NotOneByOne(Exception):
 
 @dataclass
 class Attention:
-    """The steps of one attention, and what they take from outside.
+    """The steps of one attention, and its operands from outside.
 
     Attributes:
         scores: the products of queries and keys.
@@ -76,7 +75,7 @@ class Attention:
 
     @property
     def contents(self) -> SSAValue:
-        """Return the operand that the shares are multiplied with."""
+        """Return the operand that the shares are multiplied by."""
         return self.values.operands[1 - self.share]
 
     @property
@@ -93,8 +92,8 @@ class Attention:
 
     @property
     def of_values(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The indices of what the shares are multiplied with, and of the result, where those that
-        the scores have too are named as there."""
+        """The indices of the values and of the result, named as in the scores where these have
+        them."""
         operands, result = indices_of(self.values)
         names = dict(zip(operands[self.share], self.indices, strict=True))
         for name in {*operands[1 - self.share], *result} - names.keys():
@@ -126,8 +125,8 @@ def attentions_in(function: FuncOp) -> Iterator[Attention]:
 
 
 def others_in(function: FuncOp) -> Iterator[tuple[DistOp, NotOneByOne]]:
-    """Yield every softmax between products of what was gathered that is no part of attention as it
-    is found here, and why."""
+    """Yield every softmax between products of gathered values that is not found as attention, and
+    why."""
     for op in _softmaxes(function):
         try:
             _attention(op)
@@ -141,7 +140,7 @@ def _softmaxes(function: FuncOp) -> Iterator[DistOp]:
 
 
 def _is_between_gathers(softmax: DistOp) -> bool:
-    """Return whether a softmax is of products, and in products, with something gathered in each."""
+    """Return whether a softmax lies between products that both take gathered values."""
     ends = (_products(softmax, ahead) for ahead in (False, True))
     return all(any(map(_takes_gathered, products)) for products in ends)
 
@@ -178,17 +177,17 @@ def _takes_gathered(product: DistOp) -> bool:
 
 
 def behind_layouts(value: SSAValue) -> SSAValue:
-    """Return what a value was in the layout that it was computed in."""
+    """Return a value in the layout in which it was computed."""
     while isinstance(op := value.owner, DistOp) and op.kind.layout_only:
         value = op.input
     return value
 
 
 def _attention(softmax: DistOp) -> Attention:
-    """Return the attention that a softmax is a part of.
+    """Return the attention to which a softmax belongs.
 
     Raises:
-        NotOneByOne: it is a part of none, or of one that has other steps.
+        NotOneByOne: it belongs to none, or to one with other steps.
     """
     dims = softmax.sizes("dims")
     casts: list[DistOp] = []
@@ -237,8 +236,8 @@ def _user(value: SSAValue) -> DistOp | None:
 
 
 def _scores(value: SSAValue, rank: int, maps: list[DistOp]) -> DistOp | None:
-    """Return the products that maps of all dimensions lead from to a value, and collect these in
-    order."""
+    """Return the products that lead to a value by maps of all dimensions, and collect these
+    maps."""
     op = value.owner
     if not isinstance(op, DistOp) or len(dist_type(value).dims) != rank:
         return None
@@ -257,7 +256,7 @@ def _scores(value: SSAValue, rank: int, maps: list[DistOp]) -> DistOp | None:
 
 def is_map(op: Operation) -> bool:
     """Return whether a step computes each element from those of its operands at the same place,
-    with numpy's broadcasting, and says nothing of shapes."""
+    with numpy's broadcasting, and names no shape."""
     if not isinstance(op, DistOp) or not op.operands or op.kind.layout_only:
         return False
     if any(p.kind not in (ArgumentKind.NAME, ArgumentKind.NUMBER) for p in op.kind.parameters):
@@ -282,7 +281,7 @@ def extents(attention: Attention, value: SSAValue) -> tuple[bool, bool]:
 
 
 def collect_leaves(attention: Attention) -> None:
-    """Find what the maps of attention take from outside.
+    """Find the operands of the maps of attention from outside.
 
     Raises:
         NotOneByOne: an operand has the dimensions of both, and is not computed from positions.
@@ -314,7 +313,7 @@ def _collect(attention: Attention, value: SSAValue) -> None:
 
 
 def other_use(attention: Attention) -> SSAValue | None:
-    """Return a value within attention that something else uses too, or None."""
+    """Return a value within attention with a user outside, or None."""
     inside = set[Operation](attention.steps)
     for op in attention.steps[:-1]:
         if any(use.operation not in inside for use in op.result.uses):
@@ -342,7 +341,7 @@ Layout = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks that devices have of the operands of attention.
+    """The blocks of the operands of attention on devices.
 
     Attributes:
         axes: the sub-axes over which queries and keys are divided.
@@ -367,7 +366,7 @@ def with_layout(x: DistType, layout: Layout) -> DistType:
 
 
 def gathered_from(value: SSAValue, dim: int) -> SSAValue | None:
-    """Return the value of which a dimension was gathered, and nothing else; None: there is none."""
+    """Return the value from which only this dimension was gathered, or None."""
     x = dist_type(value)
     while isinstance(op := value.owner, DistOp) and op.kind.layout_only:
         value = op.input
@@ -378,8 +377,8 @@ def gathered_from(value: SSAValue, dim: int) -> SSAValue | None:
 
 
 def blocks_of(attention: Attention) -> Blocks | None:
-    """Return the blocks that devices have of the operands of attention before its keys and values
-    are gathered; None if its keys are not. The leaves of the attention are found.
+    """Find the leaves of attention, and return the blocks of its operands before its keys and
+    values are gathered; None if its keys are not.
 
     Raises:
         NotOneByOne: they are gathered, and it cannot be computed block by block.

@@ -1,8 +1,8 @@
-"""One block of keys for the queries of a device: the steps of attention around a ring.
+"""The steps of attention on one block of keys, for the queries of a device.
 
-What ran along so far are the largest score of each query, the sum of its shares and the sum of the
-values that these weight. A block gives new ones. No gradient goes through the largest score, as it
-cancels.
+Three running values go around: for each query the largest score, the sum of its shares, and the sum
+of the values weighted by these. A block updates them. No gradient goes through the largest score,
+as it cancels.
 """
 
 from collections.abc import Iterator, Sequence
@@ -84,8 +84,7 @@ def _moved(rank: int, source: int, target: int) -> tuple[int, ...]:
 class BlockOfRing:
     """The function for one block.
 
-    Attributes:
-        types: the types of queries, keys, values and leaves, those that are divided in blocks.
+    Attributes: types: the types of queries, keys, values and leaves; divided ones in blocks.
     """
 
     attention: Attention
@@ -113,7 +112,7 @@ class BlockOfRing:
         )
 
     def initial(self) -> list[tuple[DistType, float]]:
-        """Return the types of what runs along, and the numbers that it begins with."""
+        """Return the types of the running values, and their initial numbers."""
         dims: dict[str, Dim] = {}
         queries, keys, values = self.types[:3]
         over = self.attention.scores.structure
@@ -199,7 +198,7 @@ class BlockOfRing:
         return self._wide(steps, self._known[attention.softmax.input])
 
     def _mapped(self, steps: BlockSteps, value: SSAValue, number: SSAValue | None) -> SSAValue:
-        """Return what stands for a value of the maps, and add the steps that compute it."""
+        """Return the replacement of a value of the maps, and add the steps that compute it."""
         if value not in self._known:
             op = behind_layouts(value).owner
             assert isinstance(op, DistOp)
@@ -250,7 +249,7 @@ class BlockOfRing:
         return steps.step("add", (start, inner), {})
 
     def _rotated(self, steps: BlockSteps, own: SSAValue, number: SSAValue) -> SSAValue:
-        """Return the number of the block that has come round after so many shifts by one."""
+        """Return the number of the block that has come round after a number of shifts by one."""
         dtype = dist_type(own).dtype
         if dtype is not DType.I32:
             number = steps.step("cast", (number,), {"dtype": str(dtype)})
@@ -262,7 +261,7 @@ class BlockOfRing:
 
 
 def _made(attention: Attention) -> Iterator[tuple[SSAValue, DistOp]]:
-    """Yield the values that the maps of attention make from nothing, with the steps that do."""
+    """Yield the values of the maps without operands, with their steps."""
     inside = {attention.scores.result, *(op.result for op in attention.maps)}
     pending = [x for op in attention.maps for x in op.operands if x not in inside]
     while pending:

@@ -1,5 +1,5 @@
 """Attention around a ring: blocks of keys and values pass from device to device, and each device
-adds up what its own queries take of them.
+adds up their part of its own queries.
 
 The scores of a block are computed, used and forgotten. A softmax over all keys follows from a
 running maximum, a running sum and a running result, which are scaled down where the maximum grows
@@ -34,13 +34,13 @@ from collir.transforms.terms import BlockSteps
 def write_ring(
     attention: Attention, blocks: Blocks, fused: bool = False, requests: bool = False
 ) -> FuncOp:
-    """Put a call of a function that goes around the ring in the place of attention, and return
-    the function. It stands in front of the one with the attention, behind the function for a block.
+    """Replace attention by a call of a new function that goes around the ring, and return that. The
+    function stands in front of the caller, and the function for one block in front of both.
 
     Args:
         fused: whether the steps for a block are one kernel; if not, gradients compute them again.
         requests: whether operands and the result are brought to their layouts by ``redistribute``,
-            as where layouts are still chosen.
+            as layouts are still to be chosen.
 
     Raises:
         LayoutError: a step cannot be done on the blocks.
@@ -117,8 +117,8 @@ class _Ring:
         return of_ring
 
     def _added(self, module: ModuleOp, name: str, body: Block, results: list[SSAValue]) -> FuncOp:
-        """Add a function in front of the one with the attention; it has the parameters of that,
-        those that its sizes are formulas of."""
+        """Add a function in front of the one with the attention; it has the parameters of that one
+        that its sizes use."""
         body.add_op(ReturnOp(*results))
         types = FunctionType.from_lists(
             [arg.type for arg in body.args], [value.type for value in results]
@@ -170,8 +170,8 @@ class _Ring:
     def _around(
         self, steps: BlockSteps, of_block: FuncOp, divided: list[SSAValue], running: list[SSAValue]
     ) -> tuple[list[SSAValue], list[SSAValue]]:
-        """Add the loop over all blocks but the last; return what ran along, and the operands at the
-        end of it."""
+        """Add the loop over all blocks but the last; return the running values, and the last
+        operands."""
         times = self.form.count - 1
         carried = [divided[n] for n in self.travels] + running
         fixed = [n for n in range(len(divided)) if n not in self.travels]
@@ -215,7 +215,7 @@ class _Ring:
         running: Sequence[SSAValue],
         number: Sequence[SSAValue],
     ) -> list[SSAValue]:
-        """Add a call of the function for a block, and return what runs along."""
+        """Add a call of the function for a block, and return the running values."""
         call = CallOp.of(
             self.mesh,
             Signature.of(of_block),
@@ -246,7 +246,7 @@ class _Ring:
     # --- the call -----------------------------------------------------------------------------
 
     def _call(self, of_ring: FuncOp) -> None:
-        """Put a call in the place of the attention, and erase what is not needed any more."""
+        """Replace the attention by a call, and erase what is not needed any more."""
         attention = self.attention
         block, last = Block(), attention.values
         steps = self._steps(block)
@@ -273,11 +273,11 @@ class _Ring:
 
 
 _RUNNING = ("largest", "total", "sum")
-"""The names of what runs along: the largest score, the sum of shares, and the result so far."""
+"""The names of the running values: the largest score, the sum of shares, and the result so far."""
 
 
 def _in_layout(value: SSAValue, to: DistType) -> SSAValue:
-    """Return a value as it was in a layout, if it was; else itself."""
+    """Return a value from before it left a layout, if it had that; else itself."""
     source = value
     while not dist_type(source).agrees(to):
         op = source.owner
@@ -288,7 +288,7 @@ def _in_layout(value: SSAValue, to: DistType) -> SSAValue:
 
 
 def _erase(attention: Attention) -> None:
-    """Erase the steps of attention, and those in front of it that only it needed."""
+    """Erase the steps of attention, and earlier steps that only these needed."""
     block = attention.values.parent
     assert block is not None
     needed: dict[Operation, None] = {}

@@ -1,10 +1,10 @@
-"""The rest of a function around a pipeline: where each value is.
+"""The rest of a function around a pipeline: the place of each value.
 
 A stack becomes rows of chunks that are sharded over the places: with one chunk at each place, the
-stack itself, sharded along its layers. So what is done to all layers stays one step. Any other
-value that one task takes or makes is at its place, and so is what depends on it. A value that tasks
-at several places take has its home at the first of them if it is a parameter or a state, and is
-sent to the others once in a step; else every place has it.
+stack itself, sharded along its layers. So a step on all layers stays one step. Any other value that
+a single task takes or makes is at the place of the task, and so are the values that depend on it. A
+value that tasks at several places take has its home at the first of them if it is a parameter or a
+state, and is sent to the others once in a step; else every place has it.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ from collir.transforms.stages.stacks import (
 
 @dataclass(frozen=True, eq=False)
 class LayerCut:
-    """How the layers are cut into chunks.
+    """The division of the layers into chunks.
 
     Attributes:
         stacks: the values with a dimension of layers.
@@ -162,7 +162,7 @@ class Around:
                 self._follow_users(value)
 
     def _follow_users(self, value: SSAValue) -> None:
-        """Put a value where all that uses it is."""
+        """Put a value at the place of all of its users."""
         if value in self.place or value in self.stacks or not dist_type(value).dims:
             return
         uses = {
@@ -334,8 +334,8 @@ class Around:
         result: SSAValue,
         value: SSAValue,
     ) -> None:
-        """Take a result of the new loop as the part of a chunk of an old one; a further sum or the
-        microbatches of a second direction are joined with what is there."""
+        """Take a result of the new loop as a chunk's part of an old result; a further sum, or the
+        microbatches of a second direction, are joined with the part that is there."""
         if (here := parts.get(chunk)) is not None:
             there = self._brought(value, self._home(here))
             value = self._step(kind, here, there, **({"dim": 0} if kind is CONCAT else {}))
@@ -344,7 +344,7 @@ class Around:
         parts[chunk] = value
 
     def _taken(self, number: int, place: int) -> SSAValue:
-        """Return what the loop takes for an argument of the flat body at a place."""
+        """Return the operand of the loop for an argument of the flat body at a place."""
         source = self.flat.sources[number]
         if source.is_extra:
             return self._zero(dist_type(self.flat.block.args[number]), place)
@@ -426,7 +426,7 @@ def _each(items: Sequence[T], counts: Sequence[int]) -> list[T]:
 
 
 def _made_of_one(value: SSAValue) -> bool:
-    """Return whether a value is another form of a parameter or a state, as a cast is."""
+    """Return whether a value is another form, such as a cast, of a parameter or a state."""
     owner = value.owner
     while isinstance(owner, DistOp) and len(owner.operands) == 1:
         value = owner.operands[0]

@@ -1,11 +1,11 @@
-"""Which task of a pipeline does each step of a microbatch.
+"""The task of a pipeline that each step of a microbatch belongs to.
 
 Loops over layers are in the task of their chunk. A forward step is in the chunk of the last value
-that it needs; one that needs inputs of the step alone, in the first chunk that needs it. What is in
-front of the layers is so in the first chunk, and what is behind them in the last. A backward step
-is in the chunk of the last gradient that it needs, or else of the last forward value. Where
-gradients of weights are tasks of their own (W), they have what no gradient of a lower chunk waits
-for.
+that it needs; one that needs inputs of the step alone, in the first chunk that needs it. So steps
+in front of the layers are in the first chunk, and steps behind them in the last. A backward step is
+in the chunk of the last gradient that it needs, or else of the last forward value. Where gradients
+of weights are tasks of their own (W), these contain the steps that no gradient of a lower chunk
+waits for.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +20,12 @@ from collir.transforms.stages.stacks import needed_by, users_in
 
 
 def made_of_nothing(ops: Sequence[Operation]) -> set[Operation]:
-    """Return the operations that depend on no argument, which each task makes for itself."""
-    found: set[Operation] = set()
+    """Return the operations that depend on no argument; each task repeats them."""
+    constants: set[Operation] = set()
     for op in ops:
-        if not op.regions and all(operand.owner in found for operand in op.operands):
-            found.add(op)
-    return found
+        if not op.regions and all(operand.owner in constants for operand in op.operands):
+            constants.add(op)
+    return constants
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Assignment:
 
     Attributes:
         task: the task of each operation.
-        everywhere: the operations that each task makes for itself.
+        everywhere: the operations that each task repeats.
     """
 
     task: Mapping[Operation, Part]
@@ -53,12 +53,12 @@ def assigned(
 
     Args:
         backward: the loops over layers (of the whole body) that are of the backward pass.
-        weights: those of them that compute gradients of weights alone.
-        forward: the yielded values that are of the forward pass, such as the loss.
+        weights: the loops of these that compute only gradients of weights.
+        forward: the yielded values of the forward pass, such as the loss.
         splits: whether gradients of weights are tasks of their own.
 
     Raises:
-        DiagnosticError: a chunk of layers needs what a later one makes.
+        DiagnosticError: a chunk of layers needs a value of a later one.
     """
     ops = flat.ops
     cheap = made_of_nothing(ops) - {value.owner for value in flat.last.operands}
@@ -112,8 +112,8 @@ def assigned(
 def _chunks_of_arguments(flat: Flat, op: Operation) -> list[int]:
     """Return the chunks whose rows of stacks an operation takes from the arguments."""
     arguments = (x for x in op.operands if isinstance(x, BlockArgument) and x.owner is flat.block)
-    found = (flat.sources[x.index] for x in arguments)
-    return [source.chunk for source in found if source.chunk is not None]
+    sources = (flat.sources[x.index] for x in arguments)
+    return [source.chunk for source in sources if source.chunk is not None]
 
 
 def _check_order(flat: Flat, position: Mapping[Operation, int]) -> None:

@@ -33,7 +33,7 @@ class Source(NamedTuple):
     Attributes:
         argument: an argument of the loop's body.
         chunk: the chunk of it; None for a whole value.
-        is_extra: whether this is a further sum, which starts from zero and is added to the carry
+        is_extra: whether it is a further sum, which starts from zero and is added to the carry
             behind the loop.
         direction: the copy of the model that takes it.
     """
@@ -50,7 +50,7 @@ class Flat:
 
     Attributes:
         block: the operations, with a yield at the end.
-        sources: what each argument of the block stands for.
+        sources: the origin of each argument of the block.
         loops: the loops over layers, each with its chunk and the loop that it is a part of.
         carries: the number of arguments that are carries; they come first.
         slices: the number of arguments behind them that are slices.
@@ -132,7 +132,7 @@ class _Flattening:
         return flat
 
     def _made(self, value: SSAValue) -> SSAValue:
-        """Return a value that is yielded as a step of the body makes it."""
+        """Return the yielded form of a value, as a step of the body makes it."""
         if isinstance(value.owner, Operation):
             return value
         return self._added(step_op(self.mesh, BARRIER, [value])).result
@@ -159,7 +159,7 @@ class _Flattening:
         return value
 
     def _put(self, new: Operation, old: Operation) -> None:
-        """Add an operation in the place of a whole one."""
+        """Add an operation that replaces a whole one."""
         self.flat.block.add_op(new)
         for before, after in zip(old.results, new.results, strict=True):
             set_name(after, before.name_hint)
@@ -181,7 +181,7 @@ class _Flattening:
         self.parts[op.result] = results
 
     def _reduce(self, op: DistOp, how: Reduction) -> None:
-        """Add a step that reduces rows for each chunk, and combine what they make: from the first
+        """Add a step that reduces rows for each chunk, and combine their results: from the first
         chunk on in the forward pass, from the last on in the backward pass."""
         chunks = range(len(self.sizes))
         total: DistOp | None = None
@@ -214,11 +214,10 @@ class _Flattening:
         return any(x.is_reverse for x in needed_by(op.operands) if isinstance(x, RepeatOp))
 
     def _cut_loop(self, op: RepeatOp) -> None:
-        """Add a loop for each chunk: each takes the carries that the one before yields.
+        """Add a loop for each chunk; each takes the carries that the one before yields.
 
-        A sum over layers in the backward pass, as of the gradient of a weight that all of them
-        share, starts from zero in each chunk, and the sums of chunks are added behind the loops:
-        so no chunk waits for the sum of another.
+        A sum over layers in the backward pass, such as the gradient of a shared weight, starts from
+        zero in each chunk. They are added behind the loops, so no chunk waits for another.
         """
         count = len(op.carried)
         starts = [self.whole[x] for x in op.carried]

@@ -21,7 +21,7 @@ def with_second_direction(flat: Flat, tasks: Assignment, chunks: int, loop: Repe
     """Add a copy of the steps of a microbatch to a flat body, and return the tasks of both.
 
     Args:
-        chunks: the number of chunks of a copy; those of the second one come behind.
+        chunks: the number of chunks of a copy; those of the second copy come behind.
         loop: the loop over microbatches, for errors.
 
     Raises:

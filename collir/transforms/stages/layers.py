@@ -38,11 +38,11 @@ def layers_of_chunks(
 
     Args:
         places: the place of each chunk.
-        shares: what each place has of a dimension that is sharded over the axis.
+        shares: the share of each place in a dimension that is sharded over the axis.
         wanted: the layers that a user wants; None: by the shares.
 
     Raises:
-        DiagnosticError: they are no numbers of layers for these chunks.
+        DiagnosticError: these chunks cannot have such numbers of layers.
     """
     count, chunks = layer_count(loop), len(places)
     if count < chunks:
@@ -76,7 +76,7 @@ def _by_shares(
 
 
 def _problem(count: int, places: Sequence[int], wanted: Sequence[int]) -> str:
-    """Return what is wrong with the layers of chunks; empty if nothing is."""
+    """Return the error in the layers of chunks; empty if there is none."""
     listed = ",".join(map(str, wanted))
     if len(wanted) != len(places):
         at = max(places) + 1
@@ -123,7 +123,7 @@ def _lowest(row: Sequence[int]) -> tuple[int, ...]:
 def _in_proportion(
     shares: Sequence[int], places: Sequence[int], layers: Sequence[int]
 ) -> list[int]:
-    """Return layers of chunks in a proportion, or in another one if they cannot be in it."""
+    """Return layers of chunks in a proportion, or in another one if that is impossible."""
     units, rows = sum(layers) // sum(shares), len(places) // len(shares)
     if sum(layers) % sum(shares) or units < rows:
         units = next(n for n in range(rows, sum(layers) + 1) if sum(layers) % n == 0)
@@ -147,5 +147,5 @@ def chunk_layers(places: Sequence[int], totals: Sequence[int], units: int) -> li
 
 
 def near_equal(count: int, parts: int) -> list[int]:
-    """Return integers with a sum that differ by 1 at most."""
+    """Return integers with a given sum that differ by at most 1."""
     return [(index + 1) * count // parts - index * count // parts for index in range(parts)]

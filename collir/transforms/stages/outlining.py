@@ -61,12 +61,11 @@ class PipelineAxis:
 
 @dataclass(frozen=True, eq=False)
 class Outlined:
-    """The body of a loop with a schedule, and what its arguments stand for.
+    """The body of a loop with a schedule, and the origins of its arguments.
 
     Attributes:
         block: the tasks and sends, with a yield at the end.
-        sources: for each argument of the block, the number of an argument of the flat body, and the
-            place where it is.
+        sources: for each argument of the block, the number of a flat argument, and its place.
         yielded: for each carry, the place of the task that yields it.
         functions: the functions of the tasks.
     """
@@ -88,7 +87,7 @@ class Outlining:
         axis: PipelineAxis,
         parameters: Mapping[str, int],
     ):
-        """Prepare the body; functions have those of the parameters that they use."""
+        """Prepare the body; a function has the parameters that it uses."""
         self.flat, self.tasks, self.places, self.axis = flat, tasks, places, axis
         self.parameters = parameters
         self.mesh = axis.mesh
@@ -116,7 +115,7 @@ class Outlining:
     # --- values at places ---------------------------------------------------------------------
 
     def _home(self, value: SSAValue) -> tuple[SSAValue, int]:
-        """Return a value that is yielded, with the place where it is made."""
+        """Return a yielded value, with the place where it is computed."""
         assert isinstance(value.owner, Operation)
         return value, self.places[self.tasks.task[value.owner][1]]
 
@@ -129,17 +128,17 @@ class Outlining:
     def _inputs(self, part: Part) -> list[SSAValue]:
         """Return the values that a task takes, in order of use."""
         inside = set(self.groups[part])
-        found: dict[SSAValue, None] = {}
+        inputs: dict[SSAValue, None] = {}
         left = [operand for op in self.groups[part] for operand in op.operands]
         for value in left:  # grows meanwhile
             if value.owner in self.tasks.everywhere:
                 left += value.owner.operands if isinstance(value.owner, Operation) else ()
             elif value.owner not in inside:
-                found[value] = None
-        return list(found)
+                inputs[value] = None
+        return list(inputs)
 
     def _outputs(self, part: Part) -> list[SSAValue]:
-        """Return the values that other tasks take of a task, or that are yielded."""
+        """Return the values of a task that other tasks take, or that are yielded."""
         inside = set(self.groups[part])
         return [
             result
@@ -194,7 +193,7 @@ class Outlining:
         return self.places[own[1]]
 
     def _at(self, value: SSAValue, place: int) -> SSAValue:
-        """Return a value at a place, where a step sends it if it is made elsewhere."""
+        """Return a value at a place; a step sends it there if it is computed elsewhere."""
         if (value, place) not in self.values:
             _, home = self._home(value)
             send = self.axis.send(self.values[value, home], home, place)
@@ -206,7 +205,7 @@ class Outlining:
     # --- functions ----------------------------------------------------------------------------
 
     def _call(self, part: Part) -> None:
-        """Add the function of a task, if there is no equal one, and its call."""
+        """Add a call of the function of a task, and the function unless an equal one exists."""
         inputs, outputs = self._inputs(part), self._outputs(part)
         place = self.places[part[1]]
         function = self._shared(self._function(part, inputs, outputs))
@@ -246,7 +245,7 @@ class Outlining:
         return function
 
     def _with_everywhere(self, part: Part) -> set[Operation]:
-        """Return the operations of a task, and those that it makes for itself."""
+        """Return the operations of a task, with those that it repeats."""
         inside = set(self.groups[part])
         left = [x.owner for op in inside for x in op.operands]
         while left:
@@ -257,7 +256,7 @@ class Outlining:
         return inside
 
     def _shared(self, function: FuncOp) -> FuncOp:
-        """Return an equal function that is there, or add this one."""
+        """Return an existing function equal to a new one, or add the new one."""
         for other in self.functions:
             same = other.function_type == function.function_type
             if same and other.body.is_structurally_equivalent(function.body):

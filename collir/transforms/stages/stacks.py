@@ -39,8 +39,8 @@ def leading(x: DistType, size: int, axes: tuple[str, ...] = ()) -> DistType:
 def stacks_of(function: FuncOp, loop: RepeatOp, layers: Sequence[RepeatOp]) -> set[SSAValue]:
     """Return the stacks in a function, in its body and in that of a loop over microbatches.
 
-    They are what loops over layers slice and stack, and what is tied to such values: operands and
-    results whose leading dimensions run over the same index.
+    Stacks are the values that loops over layers slice and stack, and all values tied to these:
+    operands and results whose leading dimensions run over the same index.
 
     Raises:
         DiagnosticError: a step needs all layers at once inside the loop over microbatches.
@@ -80,7 +80,7 @@ def stacks_of(function: FuncOp, loop: RepeatOp, layers: Sequence[RepeatOp]) -> s
 
 
 def _check(op: Operation, stacks: set[SSAValue]) -> None:
-    """Check that a step takes the rows of its stacks apart, or reduces them.
+    """Check that a step treats the rows of its stacks apart, or reduces them.
 
     Raises:
         DiagnosticError: it does not.
@@ -97,7 +97,7 @@ def _check(op: Operation, stacks: set[SSAValue]) -> None:
 
 
 def _check_layers(loop: RepeatOp, stacks: set[SSAValue]) -> None:
-    """Check that a loop over layers takes stacks as slices alone.
+    """Check that a loop over layers only takes slices of stacks.
 
     Raises:
         DiagnosticError: each layer takes a whole stack.
@@ -113,15 +113,15 @@ def _check_layers(loop: RepeatOp, stacks: set[SSAValue]) -> None:
 
 
 def takes_rows_apart(op: Operation, stacks: set[SSAValue]) -> bool:
-    """Return whether a step does the same for each row of its stacks, or reduces them."""
+    """Return whether a step treats all rows of its stacks alike and apart, or reduces them."""
     tied = {value for tie in _ties(op) for value in tie}
     apart = all(x in tied for x in (*op.operands, *op.results) if x in stacks)
     return apart and (op.results[0] in stacks or rows_reduced_by(op, stacks) is not None)
 
 
 def rows_reduced_by(op: Operation, stacks: set[SSAValue]) -> Reduction | None:
-    """Return how a step reduces the rows of its stacks to a value that is no stack, so that what it
-    makes of the rows of each chunk can be combined; None if it does not."""
+    """Return how a step reduces the rows of its stacks, so that the results of chunks can be
+    combined; None if the result is a stack or they cannot be."""
     structure = op.indices if isinstance(op, DistOp) else None
     if structure is None or op.results[0] in stacks:
         return None
@@ -132,7 +132,7 @@ def rows_reduced_by(op: Operation, stacks: set[SSAValue]) -> Reduction | None:
 
 
 def _ties(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
-    """Yield values of a step whose leading dimensions run over one index, or none of them."""
+    """Yield the values of a step whose leading dimensions run over one index, or none of them."""
     if not isinstance(op, DistOp) or not op.operands:
         return
     structure = op.indices
@@ -150,7 +150,7 @@ def _ties(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
 
 
 def _keeps_rows(op: DistOp) -> bool:
-    """Return whether a step leaves rows in their blocks, if it changes a layout."""
+    """Return whether a step without a structure moves elements only inside of rows."""
     if not op.kind.layout_only or op.kind.placeholder or op.kind.elementwise:
         return True
     dims = [p.name for p in op.kind.parameters if p.kind is ArgumentKind.INTEGER]
@@ -158,15 +158,15 @@ def _keeps_rows(op: DistOp) -> bool:
 
 
 def is_splat(op: Operation | Block) -> bool:
-    """Return whether a step makes one value for all elements out of nothing."""
+    """Return whether a step without operands makes the same value for all elements."""
     if not isinstance(op, DistOp) or op.operands or op.structure is None:
         return False
     return not any(p.kind is ArgumentKind.INTEGER for p in op.kind.parameters)
 
 
 def write_splats_at_uses(function: FuncOp) -> None:
-    """Give each use of a splat in a function one of its own, as one may be of a stack, and another
-    one of a value of the same shape that is none; so of the parts that sums start with."""
+    """Give each use of a splat its own copy, as one may be of a stack and another not; likewise for
+    the parts that sums start with."""
     for op in [op for op in function.walk() if _is_mask_of_splat(op)]:
         _write_at_uses(op)
     for op in [op for op in function.walk() if is_splat(op)]:
@@ -217,12 +217,12 @@ def users_in(value: SSAValue, ops: Iterable[Operation]) -> list[Operation]:
 
 
 def needed_by(values: Iterable[SSAValue]) -> set[Operation]:
-    """Return the operations that values in a block are computed by, directly or not."""
-    found: set[Operation] = set()
+    """Return the operations of a block that values need, directly or not."""
+    needed: set[Operation] = set()
     left = [value.owner for value in values]
     while left:
         op = left.pop()
-        if isinstance(op, Operation) and op not in found:
-            found.add(op)
+        if isinstance(op, Operation) and op not in needed:
+            needed.add(op)
             left += [operand.owner for operand in op.operands]
-    return found
+    return needed

@@ -34,14 +34,13 @@ from collir.transforms.stages.weights import shares_on, with_shares
 
 @dataclass(frozen=True)
 class StagePlan:
-    """How a step is cut.
+    """A plan to cut a step.
 
     Attributes:
         schedule: the name or the text of the schedule.
-        places: the place of each chunk; those of a second copy of the model come behind.
+        places: the place of each chunk; chunks of a second copy of the model come behind.
         splits: whether gradients of weights are tasks of their own.
-        layers: the layers of each chunk; None: as the weights of the axis have it, which are equal
-            unless the mesh says otherwise.
+        layers: the layers of each chunk; None: by the weights of the axis, if it has any.
         directions: the number of copies of the model, whose chunks go through the places in their
             own order.
     """
@@ -59,8 +58,8 @@ class StagePlan:
 
 
 def microbatch_loop(function: FuncOp) -> RepeatOp | None:
-    """Return the loop of a function over microbatches, which contains loops over layers forward and
-    backward, or forward alone and gradients of other weights; None if there is none, or several."""
+    """Return the loop of a function over microbatches: it contains loops over layers forward and
+    backward, or forward alone with gradients of other weights. None if it is not unique."""
     ops = [op for op in function.body.block.ops if isinstance(op, RepeatOp) and layer_loops(op)]
     loops = [op for op in ops if any(inner.is_reverse for inner in layer_loops(op))]
     loops = loops or [op for op in ops if any(map(_is_gradient, _values_in(op)))]
@@ -76,7 +75,7 @@ def _is_gradient(value: SSAValue) -> bool:
 
 
 def stage(function: FuncOp, axis: PipelineAxis, plan: StagePlan) -> FuncOp:
-    """Replace a function without calls by one with a pipeline over an axis, and return that.
+    """Replace a function without calls by one with a pipeline over an axis, and return the new one.
 
     Raises:
         DiagnosticError: it has no one loop over microbatches, or a step in it does not allow that
@@ -139,8 +138,7 @@ def _check_forward(loop: RepeatOp) -> None:
     """Check that the forward pass takes the layers from the first to the last.
 
     Raises:
-        DiagnosticError: a number that is made of no gradient, such as the loss, needs a loop in
-            reverse.
+        DiagnosticError: a number of the forward pass, such as the loss, needs a loop in reverse.
     """
     left = [value for value in loop.yielded[: len(loop.carried)] if not dist_type(value).dims]
     seen: set[SSAValue] = set()
@@ -160,7 +158,7 @@ def _check_forward(loop: RepeatOp) -> None:
 
 
 def _rename(task: FuncOp, module: ModuleOp, body: Block) -> None:
-    """Give the function of a task a name that the module has not."""
+    """Give the function of a task a name that is new in the module."""
     old = task.sym_name.data
     name = unused_symbol(module, old)
     if name == old:
@@ -201,9 +199,9 @@ def _tasks(
 
 
 def _is_loss(value: SSAValue) -> bool:
-    """Return whether a value is a number, and no gradient nor a sum of gradients.
+    """Return whether a value is a number, and neither a gradient nor a sum of gradients.
 
-    Any other value that is no gradient may as well be computed in the backward pass.
+    Other values may be computed in the backward pass as well.
     """
     left = [] if dist_type(value).dims else [value]
     number = bool(left)

@@ -18,8 +18,8 @@ from collir.transforms.stages.stacks import remade
 
 
 def split_sums(flat: Flat, tasks: Assignment, mesh: Mesh) -> bool:
-    """Give each place a carry of its own where terms of several chunks are added to a carry; return
-    whether there are such."""
+    """Give each place a carry of its own for a sum with terms of several chunks; return whether
+    there was such a sum."""
     changed = False
     for number in range(flat.carries):
         source = flat.sources[number]
@@ -45,7 +45,7 @@ def split_sums(flat: Flat, tasks: Assignment, mesh: Mesh) -> bool:
 def _terms(
     value: SSAValue, casts: tuple[DistOp, ...]
 ) -> Iterator[tuple[SSAValue, tuple[DistOp, ...]]]:
-    """Yield the terms of a value, each with the casts of what it is added to, innermost first."""
+    """Yield the terms of a value, each with the casts of the sums around it, innermost first."""
     op = value.owner
     once = len(list(value.uses)) == 1
     if isinstance(op, DistOp) and once and op.kind is ADD:

@@ -13,8 +13,7 @@ from collir.transforms.loops.bodies import BODY
 
 
 def outline_tasks(module: ModuleOp) -> list[FuncOp]:
-    """Let each call of a module name a function that has the sizes of the call, and return those
-    that are new.
+    """Let each call of a module name a function with its sizes, and return the new functions.
 
     Calls of one function at equal values share it. A function without parameters is its own.
     """

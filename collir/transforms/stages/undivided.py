@@ -1,8 +1,8 @@
-"""Stacks whose dimension of layers is divided for a while, as where a sum is sent in parts.
+"""Stacks whose dimension of layers is divided for a while, as when a sum is sent in parts.
 
-A sum over two levels of a machine is least bytes if it is scattered inside of a node, sent between
-nodes, and gathered again; any dimension will do for that, and one of layers is not to be cut by two
-axes at once. Such a value is reduced as a whole, and its layers stay together.
+A sum over two levels of a machine sends the fewest bytes if it is scattered inside of a node, sent
+between nodes, and gathered again. Any dimension will do for that, but a dimension of layers must
+not be cut by two axes at once. So such a value is reduced as a whole, and its layers stay together.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def keep_layers_together(function: FuncOp, stacks: set[SSAValue]) -> bool:
 
 def _divided(op: DistOp) -> list[DistOp]:
     """Return the steps from one that divides layers to the one that gathers them, each the only
-    user of the one before; none if there are none."""
+    user of the step before; empty if there are none."""
     if not op.kind.shards or op.kind.before == "root" or op.integer("dim") != 0:
         return []
     chain = [op]

@@ -1,4 +1,4 @@
-"""Functions that were cut into the stages of a pipeline, with the signature they had before.
+"""Functions cut into the stages of a pipeline, with their former signature restored.
 
 A function with a pipeline over an axis takes and returns some values at a place of that axis, and
 stacks of layers in rows that are sharded over it. Row r holds a chunk of layers at each place; with
@@ -38,12 +38,12 @@ Order = Sequence[Sequence[int]]
 
 
 class UnstagedError(Exception):
-    """A function cannot get the signature that it had before it was cut into stages."""
+    """A function whose signature from before its stages cannot be restored."""
 
 
 @dataclass(frozen=True)
 class Unstaged:
-    """A function without calls, with the signature of another where it differs by stages.
+    """A function without calls, with the signature from before its stages.
 
     Attributes:
         results: the number of the first result of the function with stages, for each result.
@@ -81,7 +81,7 @@ def without_stages(before: FuncOp, after: FuncOp) -> Unstaged:
 
 
 def _stage_axes(before: FuncOp, after: FuncOp) -> tuple[str, ...]:
-    """Return the sub-axes of the places of tasks, over which there was nothing before."""
+    """Return the sub-axes of the places of tasks, which the function before did not use."""
     old, new = mesh_of(before), mesh_of(after)
     axis_of = {sub.name: sub.axis for sub in old.sub_axes}
     known = {axis_of.get(name, name) for x in _types(before) for name in x.axes}
@@ -100,8 +100,8 @@ def _types(function: FuncOp) -> Iterator[DistType]:
 def _counts(
     before: Sequence[Attribute], after: Sequence[Attribute], subs: tuple[str, ...]
 ) -> list[int] | None:
-    """Return how many values of a signature with stages each value before has become; None if
-    their shapes differ otherwise."""
+    """Return for each value of the signature before how many values it has become; None if their
+    shapes do not fit."""
     left = [x.data for x in after if isinstance(x, DistTensorType)]
     counts: list[int] = []
     for old in before:
@@ -114,7 +114,7 @@ def _counts(
 
 
 def _rows(old: DistType, left: Sequence[DistType], subs: tuple[str, ...]) -> int:
-    """Return how many of the first of some types are one value of a type; 0 if none can be."""
+    """Return how many of the first of some types make up a value of a type; 0 if none can."""
     if not left or old.dtype != left[0].dtype or len(old.shape) != len(left[0].shape):
         return 0
     if same_size(old.shape, left[0].shape):
@@ -133,11 +133,11 @@ def _rows(old: DistType, left: Sequence[DistType], subs: tuple[str, ...]) -> int
 
 
 def _chunks_in_rows(function: FuncOp, taken: Sequence[int], subs: tuple[str, ...]) -> Order:
-    """Return the chunk that each row of a stack holds at each place: the one whose forward task
-    takes this part of it.
+    """Return the chunk that each row of a stack holds at each place: the chunk whose forward task
+    takes this part.
 
     Raises:
-        UnstagedError: no task does, or those of several chunks.
+        UnstagedError: no task takes a part, or tasks of several chunks do.
     """
     mesh = mesh_of(function)
     starts = [sum(taken[:number]) for number in range(len(taken))]
@@ -182,8 +182,8 @@ def _tasks(function: FuncOp) -> list[CallOp]:
 
 
 def _taken_by_chunks(function: FuncOp) -> Iterator[tuple[int, SSAValue]]:
-    """Yield what the forward tasks of a function take from outside of its loops, each with the
-    chunk of the task."""
+    """Yield the values from outside of its loops that the forward tasks of a function take, each
+    with the chunk of the task."""
     for call in _tasks(function):
         assert call.task is not None
         kind, chunk = part_of_text(call.task.data)
@@ -198,7 +198,7 @@ def _taken_by_chunks(function: FuncOp) -> Iterator[tuple[int, SSAValue]]:
 def _parts(
     value: SSAValue, mesh: Mesh, subs: tuple[str, ...]
 ) -> Iterator[tuple[BlockArgument, int]]:
-    """Yield the arguments whose parts at a place a value is made of, each with the place."""
+    """Yield the arguments whose parts at places make up a value, each with the place."""
     left: list[tuple[SSAValue, int | None]] = [(value, None)]
     for x, place in left:  # grows meanwhile
         if isinstance(x, BlockArgument):
@@ -231,8 +231,8 @@ class _Unstaging:
         """Change the function.
 
         Args:
-            taken: how many arguments become one, in order.
-            given: how many results become one, in order.
+            taken: the numbers of arguments that become one, in order.
+            given: the numbers of results that become one, in order.
         """
         ends = [sum(taken[: number + 1]) for number in range(len(taken))]
         groups = [self.function.args[end - n : end] for n, end in zip(taken, ends, strict=True)]
@@ -259,7 +259,7 @@ class _Unstaging:
     # --- arguments ----------------------------------------------------------------------------
 
     def _replace(self, arguments: Sequence[BlockArgument]) -> None:
-        """Replace arguments by the one that they stand for, which every place has."""
+        """Replace arguments by the single one that they stand for, which every place has."""
         first = arguments[0]
         rows = [dist_type(row).shape[0] for row in arguments] if len(arguments) > 1 else []
         x = self._type_everywhere(dist_type(first), rows)
@@ -294,7 +294,7 @@ class _Unstaging:
         return [total * share // sum(self.shares) for share in self.shares]
 
     def _brought(self, value: SSAValue, to: DistType) -> SSAValue:
-        """Return a value that every place has where a type has it."""
+        """Return a value that every place has, moved to where a type has it."""
         place = tuple(item for item in to.place if item[0] in self.subs)
         if place:
             value = self._step(KEEP, value, place=place)
@@ -316,7 +316,7 @@ class _Unstaging:
         return value
 
     def _stack(self, rows: Sequence[SSAValue]) -> SSAValue:
-        """Return the layers in order, of rows of chunks."""
+        """Return the layers of rows of chunks, in order."""
         whole = [self._everywhere(row) for row in rows]
         at = {chunk: (r, p) for r, row in enumerate(self.order) for p, chunk in enumerate(row)}
         parts: list[SSAValue] = []

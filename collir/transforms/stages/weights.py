@@ -25,7 +25,7 @@ def with_shares(function: FuncOp, axis: PipelineAxis, shares: Sequence[int]) -> 
     """Give the axis of a pipeline the weights of its places in the mesh, and return the new axis.
 
     Raises:
-        DiagnosticError: another function uses the axis, which would be cut otherwise then.
+        DiagnosticError: another function uses the axis, and would be cut otherwise.
     """
     if tuple(shares) == shares_on(axis):
         return axis

@@ -59,7 +59,7 @@ class _WrittenOut(StepsBefore):
         op.parent.erase_op(op)
 
     def _value(self, value: SSAValue, microbatch: int) -> SSAValue:
-        """Return a value of a microbatch; the steps that make it are added if they are missing."""
+        """Return a value of a microbatch, and add the steps that compute it if they are missing."""
         known = self.values[microbatch]
         if value in self.carried:
             return self.carried[value]

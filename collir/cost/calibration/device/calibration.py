@@ -38,7 +38,7 @@ class DeviceNumber:
 
 @dataclass(frozen=True, repr=False)
 class DeviceCalibration:
-    """A fitted device, with the samples it was fitted to and those that were held back."""
+    """A fitted device, with the fitted samples and the samples held back."""
 
     device: Device
     numbers: tuple[DeviceNumber, ...]

@@ -1,8 +1,8 @@
 """The fit of a device to the times of probes: each number from the probes that determine it.
 
-Numbers are fitted one after the other, from those that every program has to those of one kind of
-kernels: calls and launches, streams of bytes, elements of operations, products, copies of operands.
-A residual is log(predicted / measured), and its loss is its absolute value, so that outliers have
+Numbers are fitted one after the other, from those of every program to those of one kind of kernel:
+calls and launches, streams of bytes, elements of operations, products, copies of operands. A
+residual is log(predicted / measured), and its loss is its absolute value, so that outliers have
 little influence.
 """
 
@@ -171,8 +171,8 @@ def _with(device: Device, **changes: object) -> Device:
 def _fit_calls(
     calls: Sequence[KernelSample], maps: Sequence[KernelSample], device: Device
 ) -> Device:
-    """Return the device with the times of a call, of an array, and of a launch: that of a kernel
-    with little to do."""
+    """Return the device with the times of a call, of an array, and of a launch, which is the time
+    of a small kernel."""
     slope, start = _slope([(s.probe.sizes[0], s.seconds) for s in calls])
     call = max(start, 0.0)
     smallest = min(maps, key=lambda sample: sum(step.size for _, step in sample.steps))
@@ -214,8 +214,7 @@ def _geometric_mean(values: Sequence[float]) -> float:
 
 
 def _fit_elements(samples: Sequence[KernelSample], device: Device) -> Device:
-    """Return the device with the times of the elements of operations, where these are more than
-    those of the bytes."""
+    """Return the device with the times of elements of the operations that these limit."""
     times: list[tuple[str, str, float]] = []
     for name, own in _by(samples, lambda s: (s.probe.word, s.probe.dtype)).items():
         if max(sample.seconds / sample.predicted(device) for sample in own) < WORTH:
@@ -368,8 +367,8 @@ def _packing_parts(sample: KernelSample, device: Device) -> tuple[float, ...]:
 
 
 def _fit_copies(samples: Sequence[KernelSample], device: Device) -> Device:
-    """Return the device with the time of transposes, which products of operands in another order
-    make if that explains their times better."""
+    """Return the device with the time of transposes: products make them of operands in another
+    order, if that explains their times better."""
     elements = device.execution.elements
     for dtype in dict.fromkeys(sample.probe.dtype for sample in samples):
         own = [sample for sample in samples if sample.probe.dtype == dtype]

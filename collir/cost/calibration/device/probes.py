@@ -42,7 +42,7 @@ class Probe:
 
     Attributes:
         kind: the kind of the program, a key of ``KINDS``.
-        word: what it does among those of its kind, such as an operation; or "".
+        word: its variant within its kind, such as an operation; or "".
         dtype: its element type.
         sizes: its sizes, as its kind names them.
     """
@@ -132,8 +132,8 @@ _FORMS = {
     "nt": ("n a b, n c b -> n a c", "{x}, {w}", "mk", ("nk", "kn")),
     "tn": ("n b a, n b c -> n a c", "{w}, {x}", "kn", ("km", "mk")),
 }
-"""For products by whether their operands are transposed: the equation, the order of the operands,
-the sizes of what a loop carries, and those of the matrices that it is multiplied by in turn."""
+"""For products with and without transposed operands: the equation, the order of the operands, the
+sizes of the carry of a loop, and the sizes of the matrices that multiply it in turn."""
 
 
 def _product(probe: Probe) -> ProbeProgram:

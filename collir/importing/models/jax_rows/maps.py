@@ -123,8 +123,8 @@ for _op, _short in (
 def _quotient(
     e: Lines, node: ModelNode, x: Operand, y: Operand
 ) -> tuple[LineValue, LineValue, LineValue]:
-    """Return a quotient without its fraction, and its operands; of integers in f64, which has all
-    that have 32 bits."""
+    """Return a quotient without its fraction, and its operands; integers are divided in f64, which
+    represents all 32-bit ones."""
     dtype = dtype_of(node)
     wide = dtype if dtype[0] in "fb" else "f64"
     left, right = (e.cast(value_of(e, v, dtype), wide) for v in (x, y))

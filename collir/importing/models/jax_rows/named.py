@@ -1,10 +1,10 @@
-"""Functions of JAX that are one operation in ``.coll``, found by what their jaxprs do."""
+"""Functions of JAX that are one operation in ``.coll``, found by their jaxprs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 _SILENT = frozenset({"broadcast_in_dim", "convert_element_type", "stop_gradient", "reshape"})
-"""Operations that say nothing of what a function does."""
+"""Operations without an effect on the meaning of a function."""
 
 Known = tuple[str, dict[str, Any]]
 
@@ -19,7 +19,7 @@ def named(op: str, params: Mapping[str, Any]) -> Known | None:
 
 
 def _steps(jaxpr: Any) -> list[Any]:
-    """Return the equations of a jaxpr and of those that it calls, but for the silent ones."""
+    """Return the equations of a jaxpr and of the jaxprs that it calls, without silent ones."""
     listed: list[Any] = []
     for eqn in jaxpr.eqns:
         inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")

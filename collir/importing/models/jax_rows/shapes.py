@@ -174,7 +174,7 @@ def _dynamic_slice(
 def _dynamic_update(
     e: Lines, node: ModelNode, x: LineValue, part: LineValue, *starts: Operand
 ) -> LineValue:
-    """The elements of a part that are brought where they belong, and those of the whole beside."""
+    """Put the elements of a part in their places in the whole."""
     inside: LineValue | None = None
     rank = len(x.shape)
     for dim, (start, size) in enumerate(zip(starts, part.shape, strict=True)):
@@ -315,7 +315,7 @@ def _scatter(
     dimension_numbers: Any,
     **_: object,
 ) -> LineValue:  # fmt: skip
-    """Whole slices that are brought to places, added or in the stead of what was there."""
+    """Put whole slices in their places: add them, or replace the slices there."""
     d, is_sum, is_product = dimension_numbers, "add" in node.op, "mul" in node.op
     if is_product and math.prod(places.shape[:-1]) != 1:
         raise NotHere("at several places")

@@ -81,7 +81,7 @@ def _cumsum(
 def _cumulated(
     e: Lines, node: ModelNode, x: LineValue, *, axis: int, reverse: bool = False
 ) -> LineValue:
-    """Each element with those before it, ever more of them."""
+    """Combine each element with all elements before it."""
     kind, reach = node.op.removeprefix(JAX), 1
     x = e.whole(x)
     while reach < x.shape[axis]:
@@ -278,7 +278,7 @@ def _pool(
 def _padded(
     e: Lines, x: LineValue, padding: Sequence[tuple[int, int]], window: Sequence[int], value: float
 ) -> tuple[LineValue, list[int]]:
-    """Return images with what a pool cannot pad itself, and the padding that it can."""
+    """Return images with the padding that a pool cannot do itself, and the padding that it can."""
     pads: list[int] = []
     for side, (low, high) in enumerate(padding):
         if low == high and low < window[side]:

@@ -1,4 +1,4 @@
-"""How rows of JAX are added to the table of all rows."""
+"""The way in which rows of JAX are added to the table of all rows."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -40,7 +40,7 @@ def _of_neighbours(
 def _histc(
     e: Lines, node: ModelNode, x: LineValue, bins: int = 100, min: Number = 0, max: Number = 0
 ) -> LineValue:
-    """How many elements are in each of some ranges of equal width; the last one has its end."""
+    """Count the elements in each of some ranges of equal width; the last range includes its end."""
     if min == max:
         raise NotHere("between the least and the largest element")
     flat = e.view(e.whole(x), (math.prod(x.shape),))

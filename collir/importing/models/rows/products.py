@@ -79,7 +79,7 @@ def _einsum(
 def _without_diagonals(
     e: Lines, term: str, values: Sequence[LineValue], number: int
 ) -> tuple[str, list[LineValue]]:
-    """Return a term without indices that it has twice, and values of which one is diagonals."""
+    """Return a term without repeated indices, and values with one replaced by its diagonal."""
     made = list(values)
     for letter in sorted({c for c in term if term.count(c) > 1}):
         while term.count(letter) > 1:

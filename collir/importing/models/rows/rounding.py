@@ -1,4 +1,4 @@
-"""Numbers that are rounded, and what is computed with whole numbers."""
+"""Rounded numbers, and computations on whole numbers."""
 
 import math
 
@@ -143,7 +143,7 @@ def _bucketize(
     e: Lines, node: ModelNode, x: LineValue, limits: LineValue, *, out_int32: bool = False,
     right: bool = False, **rest: object,
 ) -> LineValue:  # fmt: skip
-    """How many limits are below; for ``searchsorted`` the limits come first."""
+    """Count the limits below each element; for ``searchsorted`` the limits come first."""
     if node.op.startswith("searchsorted"):
         x, limits = limits, x
     if len(limits.shape) != 1 or any(v is not None for v in rest.values()):

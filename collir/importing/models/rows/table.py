@@ -1,4 +1,4 @@
-"""The table of rows, and what they share."""
+"""The table of rows, and their common parts."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

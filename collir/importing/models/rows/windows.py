@@ -54,7 +54,7 @@ def _avg_pool(
     padding: object = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor: int | None = None,
 ) -> LineValue:  # fmt: skip
-    """Where windows count different numbers of elements: that of the image by that of ones."""
+    """Average windows; if they count different numbers of elements, divide by the mean of ones."""
     sides = int(node.op[-2])
     windows, pads = each(window, sides), each(padding, sides)
     strides = each(stride, sides) if stride else windows
@@ -88,7 +88,7 @@ def _missing(
 
 
 def _channels_last(e: Lines, x: LineValue, sides: int) -> LineValue:
-    """Return images with channels last, of which there may have been one."""
+    """Return images with channels last; images without channels get one."""
     x = e.whole(x)
     x = e.view(x, (1, *x.shape)) if len(x.shape) == sides + 1 else x
     return e.transpose(x, [0, *range(2, sides + 2), 1])

@@ -1,17 +1,17 @@
-"""Layouts in linear time: from a few states of all parts, those are changed that save most.
+"""Layouts in linear time: from a few states of all parts, the changes that save most are made.
 
-Each change lowers the sum of what steps cost in the best way, so the descent ends:
+Each change lowers the sum of the costs of steps in their best ways, so the descent ends:
 
-- **One part.** Steps vote for the states of their parts (``votes.py``). Those parts change at once
-  that save most, but for neighbours of others that do: so each saves what its votes say.
-- **An index.** All parts that have an index are divided along it by an axis, or no more.
-- **A region.** Where two descents end in different states, each region of neighbours that differ is
-  as in the one or the other.
-- **One tensor or step**, at last, where a tensor is brought somewhere once for several steps.
+- **One part.** Steps vote for the states of their parts (``votes.py``). The parts that save most
+  change at once, except neighbours of parts that change: so each saves what its votes say.
+- **An index.** All parts with an index become divided along it by an axis, or none of them.
+- **A region.** Where two descents end in different states, each region of differing neighbours
+  takes its states from one or the other.
+- **One tensor or step**, at last, where several steps share a move of a tensor.
 
-Descents start from all parts divided along the same indices, and from what steps vote for before
-anything is known. No order of steps changes what is found: sums are of integers, and ties go to the
-first state, or the part whose number is least after it is scattered.
+Descents start from all parts divided along the same indices, and from the votes of steps before any
+state is known. The result does not depend on the order of steps: sums are of integers, and ties go
+to the first state, or to the part with the least scattered number.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ _WORK = 200_000
 """The most costs of steps that are computed to find starts: large programs have fewer of them."""
 
 _VISITS = 50
-"""How often a step votes at most in a descent, on average."""
+"""The most votes of a step in a descent, on average."""
 
 _PASSES = 10
 """The most passes over all indices, and over all tensors and steps."""
@@ -86,7 +86,7 @@ class Descent:
         return [self.first(), *(uniform[n] for n in best[: min(_STARTS, room)])]
 
     def first(self) -> States:
-        """Return the states for which steps vote before anything is known."""
+        """Return the states that get the most votes before any state is known."""
         votes = self._with_held(votes_of(self.steps.listed))
         return [int(votes[part].argmin()) for part in range(len(self.at))]
 
@@ -95,14 +95,14 @@ class Descent:
         return votes
 
     def cost(self, states: States) -> int:
-        """Return the sum in some states, where steps run in the best ways."""
+        """Return the sum in some states, with all steps in their best ways."""
         held = sum(int(costs[s]) for costs, s in zip(self.steps.held, states, strict=True))
         return held + sum(x.kind.least(x.in_states(states)) for x in self.steps.listed)
 
     # --- descents -------------------------------------------------------------------------------
 
     def lowered(self, states: States) -> States:
-        """Return the states at the end of a descent from some."""
+        """Return the states at the end of a descent from some states."""
         states = self.lowered_by_parts(states)
         for _ in range(_PASSES):
             changed = self.lowered_by_indices(states)
@@ -112,7 +112,7 @@ class Descent:
         return states
 
     def lowered_by_parts(self, states: States) -> States:
-        """Return the states after parts are changed as long as a single one saves anything."""
+        """Return the states after changes of single parts, made as long as one saves anything."""
         states, steps = list(states), self.steps.listed
         votes = self._with_held(votes_of(steps, states))
         visits, parts = 0, set(range(len(states)))
@@ -134,8 +134,7 @@ class Descent:
     def moves(
         self, votes: Votes, states: States, parts: Iterable[int]
     ) -> dict[int, tuple[int, int]]:
-        """Return those of some parts that had better be in another state: what is saved, and the
-        state."""
+        """Return the parts that another state makes cheaper, with the saving and the state."""
         moves: dict[int, tuple[int, int]] = {}
         for part in parts:
             costs = votes[part]
@@ -145,8 +144,8 @@ class Descent:
         return moves
 
     def largest(self, moves: dict[int, tuple[int, int]]) -> tuple[dict[int, int], set[int]]:
-        """Return new states for the parts that save most, none of them beside another one, and the
-        parts that wait."""
+        """Return new states of the parts that save most, no two of them neighbours, and waiting
+        parts."""
         changed: dict[int, int] = {}
         beside: set[int] = set()
         for part in sorted(moves, key=lambda part: (-moves[part][0], _scattered(part))):
@@ -156,8 +155,8 @@ class Descent:
         return changed, moves.keys() - changed.keys()
 
     def lowered_by_indices(self, states: States) -> States:
-        """Return the states after axes divide all parts along an index, or none of them, each where
-        that saves something."""
+        """Return the states after axes divide all parts along an index, or none, wherever that
+        saves something."""
         states = list(states)
         for dims in self.space.shared:
             for axis in self.axes:
@@ -171,7 +170,7 @@ class Descent:
     def _along(
         self, states: States, axis: str, dims: dict[int, int], is_divided: bool
     ) -> dict[int, int]:
-        """Return the new states of the parts that an axis divides along an index, or no more."""
+        """Return the new states of parts after an axis divides them along an index, or none."""
         changed: dict[int, int] = {}
         for part, dim in dims.items():
             state = self.space.with_axis(part, states[part], axis, dim if is_divided else None)
@@ -180,7 +179,7 @@ class Descent:
         return changed
 
     def _saves(self, states: States, changed: dict[int, int]) -> bool:
-        """Return whether new states of some parts cost less."""
+        """Return whether new states of some parts lower the cost."""
         more = 0
         for part, state in changed.items():
             more += int(self.steps.held[part][state] - self.steps.held[part][states[part]])
@@ -191,8 +190,7 @@ class Descent:
         return more < 0
 
     def mixed(self, states: States, others: States) -> States:
-        """Return states in which some parts are as in others: in each region of neighbours that
-        differ, as costs less."""
+        """Return states in which each differing region takes the cheaper of two states."""
         states = list(states)
         differ = {part for part, own in enumerate(states) if own != others[part]}
         for part in sorted(differ):
@@ -205,7 +203,7 @@ class Descent:
         return states
 
     def _region(self, part: int, among: set[int]) -> set[int]:
-        """Return a part and those that steps connect with it, among some."""
+        """Return a part and all parts that steps connect with it, among some."""
         region, todo = {part}, [part]
         while todo:
             for number in self.at[todo.pop()]:
@@ -217,7 +215,7 @@ class Descent:
     # --- tensors and steps --------------------------------------------------------------------
 
     def settled(self, values: Values) -> Values:
-        """Return values after variables are changed as long as a single one lowers the sum."""
+        """Return values after changes of single variables, made as long as one lowers the sum."""
         values = dict(values)
         todo = order = self._order
         for _ in range(_PASSES):
@@ -252,6 +250,6 @@ class Descent:
 
 
 def _scattered(part: int) -> int:
-    """Return a number by which neighbours are in no order: of a row of parts that save the same,
-    many change at once (Knuth's multiplicative hash)."""
+    """Return a number that scatters neighbours, so that many of a row with equal savings change at
+    once (Knuth's multiplicative hash)."""
     return part * 2654435761 % (1 << 32)

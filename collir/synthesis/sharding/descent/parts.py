@@ -1,4 +1,4 @@
-"""Tensors that lie alike, and the dimensions that are divided together."""
+"""Tensors with equal layouts, and dimensions that are divided together."""
 
 from typing import NamedTuple
 
@@ -16,16 +16,14 @@ class Dimension(NamedTuple):
 
 
 class JoinedTensors:
-    """Tensors and dimensions that are joined: equivalence relations.
-
-    The first of those that are joined stands for all, whatever the order.
-    """
+    """Joined tensors and dimensions: equivalence relations. The first member stands for its class,
+    in any order of joins."""
 
     def __init__(self) -> None:
         self._above: dict[Dimension, Dimension] = {}
 
     def first(self, item: Dimension) -> Dimension:
-        """Return the one that stands for a tensor or a dimension."""
+        """Return the first tensor or dimension of a class."""
         above, root = self._above, item
         while (up := above.get(root, root)) != root:
             root = up
@@ -34,7 +32,7 @@ class JoinedTensors:
         return root
 
     def part(self, tensor: Tensor) -> int:
-        """Return the number of the first tensor of the part of one."""
+        """Return the number of the first tensor of a tensor's class."""
         return self.first(Dimension(tensor.number)).tensor
 
     def join(self, one: Dimension, other: Dimension) -> None:
@@ -72,11 +70,11 @@ class JoinedTensors:
                     self.join(known.setdefault(index, own), own)
 
     def merge(self, other: "JoinedTensors") -> None:
-        """Join what other parts join."""
+        """Add the joins of other parts."""
         for one, above in other._above.items():
             self.join(one, above)
 
 
 def _is_made(tensor: Tensor) -> bool:
-    """Return whether a step makes a tensor, and no type says where it lies."""
+    """Return whether a step makes a tensor whose layout no type names."""
     return tensor.layout is None and not isinstance(tensor.value, BlockArgument)

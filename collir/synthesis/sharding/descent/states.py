@@ -1,4 +1,4 @@
-"""The states of parts: tensors that lie alike are in one state."""
+"""The states of parts: all tensors of a part are in one state."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,11 @@ States = list[int]
 
 
 class StateSpace:
-    """The states of the parts of a graph: the layouts of one of their tensors.
+    """The states of the parts of a graph: the layouts of their first tensors.
 
     Attributes:
-        layouts: for each part, the layout of this tensor in each state.
-        first: for each part, this tensor.
+        layouts: for each part, the layout of its first tensor in each state.
+        first: for each part, its first tensor.
         value_of: for the variable of a tensor, the number of its part, and that of its layout in
             each state of the part.
     """
@@ -63,8 +63,8 @@ class StateSpace:
     def _values(
         self, first: Tensor, layouts: Sequence[Layout], tensor: Tensor, own: Sequence[Layout]
     ) -> Numbers:
-        """Return the number of the layout of a tensor for each layout of the first of its part: the
-        same, or the nearest one."""
+        """Return the number of a tensor's nearest layout for each layout of the first of its
+        part."""
         if tensor is first:
             return np.arange(len(layouts))
         numbers = {layout: number for number, layout in enumerate(own)}
@@ -81,8 +81,8 @@ class StateSpace:
 
     @cached_property
     def shared(self) -> list[dict[int, int]]:
-        """For each index of the program, the dimension of each part that has it and may be divided
-        along it: those that most bytes have at first."""
+        """For each index of the program, the dimension of each part that may be divided along it;
+        indices with the most bytes come first."""
         size: Counter[Dimension] = Counter()
         found: dict[Dimension, dict[int, int]] = defaultdict(dict)
         for part, tensor in enumerate(self.first):
@@ -94,8 +94,8 @@ class StateSpace:
         return [found[index] for index in sorted(size, key=lambda x: (-size[x], x))]
 
     def with_axis(self, part: int, state: int, axis: str, dim: int | None) -> int | None:
-        """Return the state of a part after an axis divides another dimension, or none; None if it
-        may not."""
+        """Return the state after an axis divides another dimension of a part, or none; None if
+        there is no such state."""
         layouts = self.layouts[part]
         key = (id(layouts), state, axis, dim)  # parts of one shape have one list
         if key not in self._with_axis:
@@ -107,8 +107,8 @@ class StateSpace:
         return self._with_axis[key]
 
     def along(self, dims: Sequence[tuple[str, dict[int, int]]]) -> States:
-        """Return the states in which each axis divides all parts that have an index along it."""
-        states = [0] * len(self.layouts)  # what is divided least
+        """Return the states in which each axis divides all parts along an index."""
+        states = [0] * len(self.layouts)  # the parts that are divided least
         for axis, own in dims:
             for part, dim in own.items():
                 state = self.with_axis(part, states[part], axis, dim)
@@ -116,8 +116,8 @@ class StateSpace:
         return states
 
     def uniform(self, axes: Sequence[str], most: int) -> Iterator[States]:
-        """Yield states in which each axis divides all parts along one of the first indices, for all
-        combinations: data parallelism, or what else goes through the whole program.
+        """Yield states in which each axis divides all parts along one of the first indices, in all
+        combinations, such as data parallelism.
 
         Args:
             most: the number of indices.
@@ -127,7 +127,8 @@ class StateSpace:
 
 
 def _likeness(x: Layout, other: Layout) -> tuple[int, int]:
-    """Return how many axes divide the same dimensions of two layouts; then, how few others."""
+    """Return the number of axes that divide the same dimensions of two layouts, then minus the
+    number of others."""
     pairs = {(dim, axis) for dim, axes in enumerate(other) for axis in axes}
     own = {(dim, axis) for dim, axes in enumerate(x) for axis in axes}
     return len(own & pairs), -len(own)

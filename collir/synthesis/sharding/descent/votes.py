@@ -1,11 +1,9 @@
 """Votes of steps for the states of the parts that they take or make.
 
-A step runs in the best way for the states of its parts. For each state of each of them, it votes
-with what it would cost at least: where the other parts are in known states, or, before any is
-known, where they are in each of theirs on average.
-
-Votes of steps are added up for each part. They are integers, so the fold is that of a commutative
-monoid: no order of the steps changes it, and a program may be folded in pieces.
+A step runs in the best way for the states of its parts. Its vote for a state of a part is its least
+cost there, with the other parts in their known states; before these are known, their states count
+on average. The votes of steps are added up for each part. They are integers, so the sum does not
+depend on the order of steps, and a program may be summed in pieces.
 """
 
 import math
@@ -43,15 +41,15 @@ class AlikeSteps:
         self._least: dict[tuple[int, ...], int] = {}
 
     def _mean(self, costs: Amounts) -> Amounts:
-        """Return the cost of each way where nothing is known of the state of a part."""
+        """Return the cost of each way where the state of a part is unknown."""
         never = (costs == _NEVER).any(axis=1)
         return np.where(never, 0, costs.mean(axis=1)).astype(np.int64)
 
     def votes(self, states: tuple[int, ...]) -> list[Amounts]:
-        """Return what a step costs at least, for each of its parts, and each state of it.
+        """Return the least cost of a step for each state of each of its parts.
 
         Args:
-            states: those of its parts; (): unknown.
+            states: the states of its parts; (): unknown.
         """
         if states not in self._votes:
             known = (
@@ -89,7 +87,7 @@ class VotedStep(NamedTuple):
 
 
 Votes = dict[int, Amounts]
-"""For each part, the sum of what steps cost in each state of it."""
+"""For each part, the sum of the costs of steps in each of its states."""
 
 
 def add(votes: Votes, other: Votes) -> None:
@@ -114,13 +112,12 @@ def votes_of(steps: Iterable[VotedStep], states: States | None = None) -> Votes:
 class VotedSteps:
     """The steps of a choice of layouts, with costs as integers.
 
-    Each step that takes a tensor pays for bringing it there, though that is done once for several
-    that need it alike.
+    Each step pays for the moves of its operands, though several steps may share a move.
 
     Attributes:
-        unit: what a cost of 1 is.
+        unit: the size of a cost of 1.
         listed: the steps, those with ways first.
-        held: what parts cost in each of their states by themselves.
+        held: the cost of each part by itself in each of its states.
     """
 
     def __init__(self, space: StateSpace, whole: FactorSum, variables: Sequence[int]):
@@ -149,8 +146,8 @@ class VotedSteps:
         return np.rint(costs / self.unit).astype(np.int64)
 
     def _add(self, table: FactorTable, edges: list[tuple[int, int, Amounts]]) -> None:
-        """Add the costs of a table. What is saved by adding up addends before they are reduced is a
-        table of three variables: no vote counts it."""
+        """Add the costs of a table. Savings from reducing a sum of addends once are tables of three
+        variables, which no vote counts."""
         if len(table.scope) > 2:
             return
         costs = self.integers(table.costs)

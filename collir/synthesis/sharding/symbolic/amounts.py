@@ -1,8 +1,8 @@
 """Choices of layouts that cost the bytes that a device receives, and nothing else.
 
 Only the order of strategies matters, so no rate of a machine is needed (Wang et al., "SMSG", IJPP
-2023). Every step is divided over as many axes as it can be, so all devices compute as much, and
-what is left is what they send.
+2023). Every step is divided over as many axes as possible, so all devices compute equally much, and
+strategies differ only in what they send.
 """
 
 import math
@@ -25,8 +25,8 @@ from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.ways import Decided, StepWay, Ways
 
 _HELD = 1e-6
-"""Bytes received that count as much as a byte held on a device: of equal amounts, those are best
-that need least memory."""
+"""The received bytes that count like a byte held on a device: of equal amounts, those with the
+least memory are best."""
 
 Places = Mapping[Relation | Tensor, Mapping[str, str]]
 """For steps the index, and for tensors the dimension, that each of some axes divides."""
@@ -45,8 +45,8 @@ class NoWork(DeviceWork):
 
 
 class Received(Moves):
-    """The bytes that a device receives: of an all_gather and a reduce_scatter the other parts of
-    the tensor, of an all_to_all the other parts of its block, of an all_reduce both."""
+    """The bytes that a device receives: in an all_gather or reduce_scatter the other parts of the
+    tensor, in an all_to_all the other parts of its block, in an all_reduce both."""
 
     def __init__(self, mesh: Mesh):
         super().__init__(mesh, CostModel())
@@ -61,19 +61,19 @@ class Received(Moves):
         return twice * size * (devices - 1) / devices
 
     def split(self, x: DistType, to: DistType) -> float:
-        """Return what brings a value to another layout: kernels take no time."""
+        """Return the bytes to bring a value to another layout: kernels take no time."""
         return self.seconds(x, to)
 
 
 class Divided(Ways):
-    """The ways that divide a step over most axes, of some axes."""
+    """The ways that divide a step over as many of some axes as possible."""
 
     def __init__(self, work: DeviceWork, moves: Moves, axes: Collection[str], places: Places):
         """Set up the ways on a mesh.
 
         Args:
             axes: the sub-axes that are free.
-            places: what others divide; they divide nothing else.
+            places: the dimensions that other axes divide; these divide nothing else.
         """
         super().__init__(work.mesh, work, moves.seconds)
         self._others = [axis for axis in work.mesh.by_name if axis not in axes]
@@ -103,7 +103,7 @@ def by_amounts(
 
     Args:
         axes: the sub-axes that are free; None: all.
-        places: what others divide.
+        places: the dimensions that other axes divide.
     """
     moves, free = Received(graph.mesh), graph.mesh.by_name if axes is None else axes
     ways = Divided(NoWork(function, graph.mesh), moves, free, places or {})
@@ -113,7 +113,7 @@ def by_amounts(
 
 
 def prefer_small(graph: TensorGraph, sharding: Sharding) -> None:
-    """Let those be best of equal solutions that need least memory."""
+    """Prefer, among equal solutions, those that need least memory."""
     known: dict[tuple[int, int], Costs] = {}
     for what, number in sharding.variable_of.items():
         if isinstance(what, Tensor):
@@ -137,7 +137,7 @@ def _held(mesh: Mesh, tensor: Tensor, layout: Layout) -> float:
 
 
 def places_in(sharding: Sharding, values: Values) -> Places:
-    """Return what axes divide in a solution."""
+    """Return the dimensions that axes divide in a solution."""
     places: dict[Relation | Tensor, dict[str, str]] = {}
     for what in sharding.variable_of:
         if isinstance(what, Relation):

@@ -1,7 +1,7 @@
-"""Layouts by the amounts of data that are sent alone, for all values of ``auto`` functions.
+"""Layouts for all values of ``auto`` functions by the amounts of sent data alone.
 
-At most three axes are taken at a time, the inner ones first: the number of layouts grows with each,
-and blocks of a dimension that several axes divide are moved over the inner ones.
+At most three axes are taken at a time, the inner ones first: the number of layouts grows with each
+axis, and a dimension divided by several axes is moved over the inner ones.
 """
 
 from dataclasses import replace
@@ -32,8 +32,8 @@ _TOGETHER = 3
 """The most axes that are taken at a time."""
 
 _PRICES, _FIRST = 24, 0.01
-"""How often prices of memory are raised, and the first one: what a byte costs that is held at all
-steps that need too many, in bytes that are sent."""
+"""The number of raises of the price of memory, and the first price: that of a byte held at all
+steps that need too many, in sent bytes."""
 
 
 def shard_by_amounts(module: ModuleOp, options: ShardOptions, exact: bool = False) -> None:
@@ -41,7 +41,7 @@ def shard_by_amounts(module: ModuleOp, options: ShardOptions, exact: bool = Fals
     alone, in place.
 
     Args:
-        exact: whether the least are sought, or few in linear time.
+        exact: whether to search for the least amount, or only for a small one in linear time.
 
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen, its mesh has
@@ -61,8 +61,8 @@ class _Amounts(Layouts):
             raise DiagnosticError.at(self.function, text)
 
     def _peak(self) -> float:
-        """Return the bytes that a simulation needs on a device; 0 without rates, as nothing says
-        what is held when."""
+        """Return the bytes that a simulation needs on a device; 0 without rates, as lifetimes are
+        then unknown."""
         try:
             return super()._peak()
         except DiagnosticError:
@@ -88,7 +88,7 @@ class _FewAmounts(_Amounts):
 
     @cached_property
     def groups(self) -> list[list[str]]:
-        """The sub-axes that are taken together, the first at first."""
+        """The groups of sub-axes that are taken together, in order."""
         axes = [name for name, axis in self.graph.mesh.by_name.items() if axis.size > 1]
         ends = range(len(axes), 0, -_TOGETHER)
         return [axes[max(0, end - _TOGETHER) : end] for end in ends] or [[]]
@@ -111,8 +111,8 @@ class _FewAmounts(_Amounts):
         return Descent(self.graph, self.sharding, self.groups[-1], whole).run()
 
     def _fitting(self, values: Values, memory: SolutionMemory, limit: float) -> Values:
-        """Return values that fit into memory: bytes get prices at the steps that need too many, and
-        these double until all fit."""
+        """Return values that fit into memory: steps that need too many bytes get prices for them,
+        which double until all fit."""
         prices, step = np.zeros(memory.count), _FIRST
         held = least = memory.at(values)
         for _ in range(_PRICES):
@@ -139,5 +139,5 @@ class _FewAmounts(_Amounts):
 
 
 def _sending(received: int) -> str:
-    """Return how remarks say what a device receives."""
+    """Return the amount that a device receives, as a phrase for remarks."""
     return f"send {bytes_text(received)} to a device"

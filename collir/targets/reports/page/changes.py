@@ -1,4 +1,4 @@
-"""What each pass changed of a function: its cost, and the lines of its program."""
+"""The changes of a function by each pass: its cost, and the lines of its program."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -44,8 +44,8 @@ class FunctionAfterPass:
         done: the name of the pass.
         cells: its time, how much that changed, bytes through the outermost level, memory, and
             collectives; none if it has no cost.
-        said: what there is to say instead, or besides.
-        lines: the lines that differ from those before the pass, as far as they are shown.
+        said: remarks in place of the cells, or beside them.
+        lines: the shown lines that differ from the function before the pass.
         added, removed: the number of all lines that the pass added and removed.
     """
 
@@ -59,7 +59,7 @@ class FunctionAfterPass:
 
 @dataclass(frozen=True)
 class Changes:
-    """What passes did to a function.
+    """The changes of a function by passes.
 
     Attributes:
         level: the outermost level that has several children.

@@ -130,7 +130,7 @@ def timeline_data(simulation: Simulation, most: int = MOST_STEPS) -> dict[str, A
 
 
 def _memory(simulation: Simulation) -> dict[str, Any]:
-    """Return the bytes that a device holds over time, by what they are for."""
+    """Return the bytes that a device holds over time, by use."""
     peak, limit, _ = simulation.fullest
     series = _thinned([*memory_series(simulation)])
     order = [str(use) for use in BufferUse]
