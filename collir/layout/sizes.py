@@ -38,16 +38,23 @@ class Size(int):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if type(self) is not type(other):
-            return False
-        size = cast("Size", other)
-        return int.__eq__(self, size) and self.formula == size.formula
+        if type(self) is type(other):
+            size = cast("Size", other)
+            return int.__eq__(self, size) and self.formula == size.formula
+        return self._is_number(other)
+
+    def _is_number(self, other: object) -> bool:
+        """Return whether a number without a formula is this one."""
+        return not isinstance(other, Size) and int(self) == other
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        """Return a hash that a float of the value has not: floats say that they are equal."""
+        """Return the hash of the formula, so that dictionaries and caches tell sizes from numbers.
+
+        This is on purpose: ``size == 8`` asks for the number, a key asks for everything.
+        """
         return hash(self.formula)
 
     def __reduce__(self) -> tuple[type["Size"], tuple[int, Formula]]:
@@ -99,6 +106,9 @@ class OpenSize(Size):
     def number(self) -> object:
         """What it is compared by: its formula."""
         return self.formula
+
+    def _is_number(self, other: object) -> bool:
+        return False
 
     def __bool__(self) -> bool:
         return True

@@ -49,11 +49,19 @@ class Dim:
     """A dimension: its global size, and the sub-axes it is sharded over, major to minor.
 
     The size may be a ``Size``, which carries its formula: dimensions are equal if their formulas
-    are.
+    are, and one with a formula is none of a number.
     """
 
     size: int
     axes: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Dim)
+            and self.axes == other.axes
+            and type(self.size) is type(other.size)
+            and self.size == other.size
+        )
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,13 @@ def test_open_sizes_of_axes_alone_agree_by_value() -> None:
     assert not same_size(data, ShardedSize(4, Formula.parameter("batch")))
 
 
+def test_a_size_is_equal_to_its_number_but_no_key_is() -> None:
+    size, other = sized(8, Formula.parameter("n")), sized(8, Formula.parameter("m"))
+    assert size == 8 and size == 8 and size != 9 and (size, 4) == (8, 4)
+    assert size != other
+    assert {8: "number"}.get(size) is None and {size: "formula"}.get(8) is None
+
+
 def test_types_are_equal_by_their_formulas() -> None:
     formula = DistType(DType.F32, (Dim(Size(8, Formula.parameter("batch"))), Dim(4)))
     plain = DistType.make(DType.F32, [8, 4])

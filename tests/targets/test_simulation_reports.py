@@ -242,7 +242,9 @@ def test_a_chart_of_many_kinds_of_steps_can_be_read() -> None:
     plots = pytest.importorskip("collir.targets.reports.plots")
     kinds = [f"mul+scale+tanh+add+scale+{number}" for number in range(27)]
     bars = [plots.Bar("device", n, n + 1.0, (kind,), kind) for n, kind in enumerate(kinds)]
-    svg = plots.timelines([plots.Timeline("steps", 27.0, ["device"], bars, {}, {"": [(0.0, 1.0)]})])
+    svg = plots.timelines(
+        [plots.TimeChart("steps", 27.0, ["device"], bars, {}, {"": [(0.0, 1.0)]})]
+    )
     assert "% in use" not in svg
     legend = svg[svg.index('id="legend_1"') :]
     places = [float(x) for x in re.findall(r'd="M ([-0-9.]+) ', legend)]
