@@ -15,8 +15,10 @@ from collir.layout.types import Dim, DistType
 
 
 def chosen(r: Reverse, operand: int, choice: str) -> Term:
-    """Return the cotangent where a comparison of this operand with the other holds, and half of it
-    where they are equal (as jax and torch do)."""
+    """Return the cotangent where this operand is chosen; at ties each operand gets half.
+
+    jax and torch do the same.
+    """
     x, other, zero = r.x[operand], r.x[1 - operand], r.g.full(0)
     half = r.g.step("scale", factor=0.5)
     tie = x.step("equal", other).step("where", half, zero)

@@ -1,7 +1,7 @@
 """The index structure of an operation, and the typing rule that follows from it.
 
 Every dimension of an operand or of the result runs over an index. An index of the result is passed
-through; one that only operands have is reduced; one that is blocked must be whole on every device.
+through; one that only operands have is reduced; a blocked index must not be sharded.
 The layouts that an operation accepts, the state of its result, its work and its gradient follow
 from that (as with MLIR's linalg and Shardy's sharding rules), so no table lists them by operation.
 """

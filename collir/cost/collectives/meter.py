@@ -33,8 +33,8 @@ class CollectiveEstimate:
         time: seconds.
         port_bytes: the bytes through the busiest port of every level, outermost first.
         rounds: the rounds in which it sends, where the model counts them.
-        parents: the seconds of bytes through each port of parents that differ in size.
-        latencies: the part of the time that no bytes take, where the model counts no rounds.
+        parents: for each port the seconds that its bytes take, where parents differ in size.
+        latencies: the part of the time that is latency, where the model counts no rounds.
     """
 
     time: float
@@ -73,8 +73,8 @@ class Meter:
 
     Attributes:
         root: the rank that is the root of the algorithm.
-        is_printed: whether the rounds are those of code, and not of a library: rings are in the
-            order of ranks and not laid along links, and ranks wait in each round.
+        is_printed: whether printed code runs the rounds, and no library: rings are in the order of
+            ranks and not laid along links, and ranks wait in each round.
     """
 
     group: Group

@@ -7,7 +7,7 @@ a machine does not say how many channels there are; so is the wider tree that it
 two nodes.
 
 The reported time is that of the machine. It replaces NCCL's constants by the machine's latencies:
-the latency of a level replaces the hop of a ring under the protocol Simple. Other hops change in
+a level's latency stands for NCCL's hop of a ring under the protocol Simple. Other hops change in
 proportion; hops of a slower network all take longer by one amount, the time of its software for a
 message. The bytes of trees follow from their structure. A node is the part of the machine below the
 innermost level that is a network. NCCL does not estimate sends and receives (all_to_all, gather,

@@ -93,7 +93,7 @@ class Goal(Protocol):
 
     Attributes:
         kind: the kind of search.
-        threshold: the rank from which on nodes are not needed, by the rank of their bounds.
+        threshold: nodes whose bounds have this rank or a later one are pruned.
         solutions: the solutions since the last report.
         order: the place of the next solution in the order of the search.
     """

@@ -46,7 +46,7 @@ def coordinates(mesh: Mesh, axes: Axes, rank: Index) -> dict[Var, Index]:
 
 
 class HeldBuffers(Protocol):
-    """The buffers of all devices, in some form; only devices at ``place`` hold one."""
+    """What each device holds, as arrays or expressions; only devices at ``place`` hold one."""
 
     @property
     def place(self) -> Place: ...
