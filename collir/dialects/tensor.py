@@ -1,7 +1,7 @@
 """Distributed tensors and lists of sub-axes as types and attributes of the IR."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from xdsl.ir import Attribute, Data, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
@@ -12,7 +12,7 @@ from xdsl.utils.mlir_lexer import PunctuationSpelling
 
 from collir.layout import Dim, DistType, DType, Reduction, place_at
 from collir.layout.formulas import Formula, FormulaError, read_formula
-from collir.layout.sizes import Size, sized
+from collir.layout.sizes import Size, same_key, sized
 from collir.layout.types import Place, place_words
 
 
@@ -182,11 +182,22 @@ class PlaceAttr(Data[Place]):
             printer.print_string(", ".join(f"{axis} = {n}" for axis, n in self.data))
 
 
+def _same_data(self: Data[Any], other: object) -> bool:
+    """Return whether attributes with sizes are equal, formulas included."""
+    return type(other) is type(self) and same_key(self.data, other.data)
+
+
+def _hash_of_data(self: Data[Any]) -> int:
+    return hash(self.data)
+
+
 @irdl_attr_definition
 class SizesAttr(Data[tuple[int, ...]]):
     """A list of integers, such as a shape or a permutation."""
 
     name = "coll.sizes"
+
+    __eq__, __hash__ = _same_data, _hash_of_data
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> tuple[int, ...]:
@@ -205,6 +216,8 @@ class SizeAttr(Data[int]):
 
     name = "coll.size"
 
+    __eq__, __hash__ = _same_data, _hash_of_data
+
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> int:
         with parser.in_angle_brackets():
@@ -220,6 +233,8 @@ class BindingsAttr(Data[tuple[tuple[str, int], ...]]):
     """The values of parameters, by name: ``<batch = {2 * n = 16}, hidden = 64>``."""
 
     name = "coll.bindings"
+
+    __eq__, __hash__ = _same_data, _hash_of_data
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> tuple[tuple[str, int], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from collir.algorithms.table import names_of
 from collir.layout import gradients, local_rules, rearrangements, rules
 from collir.layout.operation_table import OperationTable
-from collir.layout.sizes import same_size
+from collir.layout.sizes import same_key, same_size
 from collir.layout.steps import (
     AHEAD,
     ASYNC,
@@ -61,7 +61,7 @@ def _same_type(x: DistType, y: DistType, arguments: Arguments) -> bool:
 
 def _always(arguments: Arguments, **numbers: int) -> bool:
     """Return whether arguments are these numbers for all values of a function's parameters."""
-    return all(arguments[name] == number for name, number in numbers.items())
+    return all(same_key(arguments[name], number) for name, number in numbers.items())
 
 
 def _in_order(x: DistType, y: DistType, arguments: Arguments) -> bool:

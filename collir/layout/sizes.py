@@ -152,6 +152,11 @@ def same_size(a: int | Sequence[int], b: int | Sequence[int]) -> bool:
     return len(a) == len(b) and all(map(same_size, a, b))
 
 
+def same_key(a: object, b: object) -> bool:
+    """Return whether values are the same to a dictionary: with the formulas of their sizes."""
+    return hash(a) == hash(b) and a == b
+
+
 def _number(size: object) -> object:
     """Return what decides whether a size agrees with another one."""
     if isinstance(size, OpenSize):

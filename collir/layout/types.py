@@ -11,7 +11,15 @@ from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.formulas import Formula
 from collir.layout.mesh import Mesh, index_over
-from collir.layout.sizes import Size, explained, formula_of, same_size, without_formula, written
+from collir.layout.sizes import (
+    Size,
+    explained,
+    formula_of,
+    same_key,
+    same_size,
+    without_formula,
+    written,
+)
 
 State = Literal["partial", "root", "sharded", "replicated"]
 """The state of a value on a sub-axis; ``root`` is the name for all values held at one coordinate,
@@ -57,10 +65,7 @@ class Dim:
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
-            isinstance(other, Dim)
-            and self.axes == other.axes
-            and type(self.size) is type(other.size)
-            and self.size == other.size
+            isinstance(other, Dim) and self.axes == other.axes and same_key(self.size, other.size)
         )
 
 

@@ -164,7 +164,7 @@ def sorted_experts() -> Model:
         expert = jnp.argmax(flat @ params["router"], -1)
         order = jnp.argsort(expert)
         sizes = jnp.bincount(expert, length=3)
-        y = jax.lax.ragged_dot(flat[order], params["w"], sizes.astype(jnp.int32))
+        y = jax.lax.ragged_dot(jnp.asarray(flat)[order], params["w"], sizes.astype(jnp.int32))
         back = jnp.zeros_like(y).at[order].set(y)
         return (back * back).mean()
 
