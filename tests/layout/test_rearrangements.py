@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collir.layout import Dim, DistType, DType
@@ -77,6 +77,7 @@ def test_transposes(shape: list[int], data: st.DataObject) -> None:
 
 
 @given(SHAPES, st.data())
+@settings(max_examples=30)
 def test_reshapes(shape: list[int], data: st.DataObject) -> None:
     new, left = list[int](), math.prod(shape)
     while left > 1:
