@@ -1,4 +1,4 @@
-"""Classes that are imported when they are asked for, so that the tools start fast."""
+"""What is imported when it is asked for, so that the tools start fast."""
 
 import inspect
 import re
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _T = TypeVar("_T")
 
@@ -29,3 +29,8 @@ class Lazy(Generic[_T]):
         source = Path(spec.origin).read_text(encoding="utf-8")
         match = re.search(rf'^class {self.name}\b.*?:\n    """(.*?)"""', source, re.S | re.M)
         return inspect.cleandoc(match[1]) if match else ""
+
+
+def networkx() -> Any:
+    """Import networkx, which is slow to load and has no type stubs."""
+    return import_module("networkx")

@@ -2,9 +2,9 @@
 
 A ``Size`` computes, prints and is ordered (``<``) as its value, which is that of its formula at the
 defaults of the parameters. Sums, differences and products with integers keep the formula, and so do
-quotients that divide. Other operations give plain integers. It is equal (``==``) only to a size of
-the same value and formula, and so to no plain integer: a cache by sizes is one by formulas.
-``same_size`` says whether two numbers are the same.
+quotients that divide. Other operations give plain integers. It is equal (``==``) to its number, and
+to a size of the same value and formula; its hash is that of the formula, so a cache by sizes is one
+by formulas. ``same_size`` says whether two numbers are the same, with or without formulas.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,7 +104,7 @@ class OpenSize(Size):
 
     @property
     def number(self) -> object:
-        """What it is compared by: its formula."""
+        """The formula, by which ``same_size`` compares."""
         return self.formula
 
     def _is_number(self, other: object) -> bool:

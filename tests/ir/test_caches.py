@@ -1,5 +1,7 @@
-"""What is remembered depends on all that it follows from: programs whose sizes differ in their
-formulas only are compiled one after the other, and what cached functions return is computed anew.
+"""Tests that a cached result has the formulas of its own program.
+
+Programs whose sizes differ in their formulas only are compiled one after the other, and the results
+of cached functions are computed anew.
 """
 
 import random

@@ -96,7 +96,7 @@ class Collective:
 
     @property
     def packs(self) -> tuple[bool, bool]:
-        """Whether a device packs blocks before they are sent, and unpacks them after."""
+        """True for blocks that a device packs before they are sent, and unpacks after."""
         before, after = self.rows
         return int(before) != 1, int(after) != 1
 

@@ -5,16 +5,16 @@ All data that must leave a set of nodes goes over the links out of it (ForestCol
 on. Bandwidths are the exact fractions of their floats, so that no cut is missed by rounding.
 """
 
-import importlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 from collir.cost.network.group import CostError
+from collir.ir.lazy import networkx
 
 Node = Hashable
 
@@ -165,16 +165,11 @@ class _Terminal:
     """A node outside every network."""
 
 
-def _networkx() -> Any:
-    """Import networkx when a cut is first needed; it has no type stubs."""
-    return importlib.import_module("networkx")
-
-
 def _min_cut(
     capacities: Mapping[tuple[Node, Node], int], source: Node, sink: Node
 ) -> tuple[int, set[Node]]:
     """Return the units of a minimum cut, and the largest set of nodes on the side of the source."""
-    nx = _networkx()
+    nx = networkx()
     graph = nx.DiGraph()
     graph.add_nodes_from((source, sink))
     graph.add_edges_from((a, b, {"capacity": c}) for (a, b), c in capacities.items())
@@ -285,7 +280,7 @@ def _some_parts(network: Network, compute: Sequence[Node]) -> Iterator[list[set[
     (by a Gomory-Hu tree of both directions together). Switches join the part that they give the
     fewest links out of it.
     """
-    nx = _networkx()
+    nx = networkx()
     graph = nx.Graph()
     for (a, b), c in network.capacities.items():
         before = graph.get_edge_data(a, b, {"capacity": 0})["capacity"]

@@ -85,7 +85,7 @@ class _Scope:
 
 
 _Sides = Mapping[Collective, tuple[bool, bool]]
-"""Whether a rank sends, and receives, messages of each collective with listed messages."""
+"""The collectives with listed messages, each with whether a rank sends and receives some."""
 
 
 class _Unfolding:

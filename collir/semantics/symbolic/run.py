@@ -46,7 +46,7 @@ def coordinates(mesh: Mesh, axes: Axes, rank: Index) -> dict[Var, Index]:
 
 
 class HeldBuffers(Protocol):
-    """What each device holds, as arrays or expressions; only devices at ``place`` hold one."""
+    """The values of all devices, as arrays or expressions; only devices at ``place`` hold one."""
 
     @property
     def place(self) -> Place: ...

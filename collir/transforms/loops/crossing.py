@@ -6,12 +6,11 @@ have fewer bytes. Each step is in one loop, except free steps, which may be in b
 cuts, the second loop gets more steps.
 """
 
-import importlib
 import math
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -20,6 +19,7 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.fusion import kernel_name
+from collir.ir.lazy import networkx
 from collir.ir.steps import is_free
 
 Node = TypeVar("Node", bound=Hashable)
@@ -55,18 +55,14 @@ def source_side(edges: Iterable[tuple[Node, Node, float]], source: Node, sink: N
     Args:
         edges: two nodes each, and the cost of a cut between them, in this direction.
     """
-    graph = _networkx().DiGraph()
+    nx = networkx()
+    graph = nx.DiGraph()
     graph.add_nodes_from([source, sink])
     for a, b, cost in edges:
         known = graph.get_edge_data(b, a, {"capacity": 0})["capacity"]
         graph.add_edge(b, a, capacity=known + cost)
-    _, (_, side) = _networkx().minimum_cut(graph, sink, source)
+    _, (_, side) = nx.minimum_cut(graph, sink, source)
     return side
-
-
-def _networkx() -> Any:
-    """Import networkx when a loop is first cut; it has no type stubs."""
-    return importlib.import_module("networkx")
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,21 +2,7 @@
 
 import pytest
 from d_rec.accounting import d_rec
-from support.semantics.checks import functions_of
-from xdsl.dialects.func import FuncOp
-
-import collir
-
-CUBE = """
-machine @box { level gpu[8] { port = 8 GB/s, latency = 3 us } }
-mesh @m on @box { x = gpu:2, y = gpu:2, z = gpu:2 }
-"""
-
-
-def _function(text: str) -> FuncOp:
-    """Return a function on eight devices, in three axes."""
-    (function,) = functions_of(collir.parse(CUBE + text))
-    return function
+from support.programs.cubes import function_on_cube
 
 
 @pytest.mark.parametrize(
@@ -33,7 +19,7 @@ def _function(text: str) -> FuncOp:
 def test_a_product_is_cut_as_d_rec_does(sizes: tuple[int, int, int], cuts: str) -> None:
     i, k, j = sizes
     graph, levels = d_rec(
-        _function(f"""
+        function_on_cube(f"""
 func @f(%a: f32[{i}, {k}], %b: f32[{k}, {j}]) -> f32[{i}, {j}] on @m auto {{
   %0 = einsum "i k, k j -> i j" %a, %b
   return %0
@@ -47,7 +33,7 @@ def test_a_network_is_cut_as_d_rec_does() -> None:
     """The first product of the MLP of the published check has the strategy ((4, 2), (1, 2)), that
     is I, K, I."""
     graph, levels = d_rec(
-        _function("""
+        function_on_cube("""
 func @f(%a: f32[256, 784], %u: f32[784, 512], %v: f32[512, 512], %w: f32[512, 1])
     -> f32[256, 1] on @m auto {
   %0 = einsum "i k, k j -> i j" %a, %u

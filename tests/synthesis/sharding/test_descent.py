@@ -12,12 +12,12 @@ from hypothesis import event, given, settings
 from support.harness.seeds import fresh
 from support.programs.auto_functions import random_auto
 from support.programs.collectives import RANDOM
+from support.programs.cubes import function_on_cube
 from support.programs.model_pages import page
 from support.semantics.checks import functions_of
 from support.semantics.single_device import single_device
 from xdsl.dialects.func import FuncOp
 
-import collir
 from collir.synthesis.propagation.graph import Relation, TensorGraph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding.descent.descent import Descent
@@ -29,17 +29,6 @@ from collir.synthesis.sharding.symbolic.amounts import by_amounts, sent_bytes
 
 MODELS = ("mlp", "switch", "vit", "bert")
 QUICK = ("mlp", "switch")
-
-CUBE = """
-machine @box { level gpu[8] { port = 8 GB/s, latency = 3 us } }
-mesh @m on @box { x = gpu:2, y = gpu:2, z = gpu:2 }
-"""
-
-
-def _function(text: str) -> FuncOp:
-    """Return a function on eight devices, in three axes."""
-    (function,) = functions_of(collir.parse(CUBE + text))
-    return function
 
 
 def _random(rng: random.Random) -> tuple[FuncOp, TensorGraph]:
@@ -100,7 +89,7 @@ def test_no_order_of_steps_changes_the_plan_of_an_example(name: str) -> None:
 
 @pytest.mark.turns
 def test_no_order_of_steps_decides_between_equal_dimensions() -> None:
-    function = _function("""
+    function = function_on_cube("""
 func @f(%a: f32[64, 64]) -> (f32[64, 64], f32[64, 64]) on @m auto {
   %0 = exp %a
   %1 = transpose %0 order [1, 0]
@@ -268,7 +257,7 @@ def test_examples_send_little_more_than_the_least(name: str) -> None:
 
 def test_blocks_of_written_types_are_not_moved() -> None:
     """Blocks inside of those that a type gives would have to be sent, and other dimensions not."""
-    function = _function("""
+    function = function_on_cube("""
 func @f(%a: f32[8@z, 8, 8]) -> f32[8, 8, 8] on @m auto {
   %0 = relu %a
   return %0
