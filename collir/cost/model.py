@@ -87,16 +87,25 @@ class CostModel:
                 f"'{self.algorithm}'"
             )
 
-    def on(self, machine: Machine, algorithm: str | None = None) -> "CostModel":
-        """Return the model for a machine, with ``auto`` resolved.
+    def on(self, machine: Machine) -> "CostModel":
+        """Return the model for a machine, with ``auto`` resolved."""
+        return self if self._is_resolved else _on(self, machine, True, False)
 
-        ``algorithm`` is the algorithm that a step asks for. If NCCL does not have it, ``auto``
-        becomes ``alpha-beta``.
+    def of(self, collective: Collective) -> "CostModel":
+        """Return the model for a collective, with ``auto`` resolved.
+
+        If NCCL does not have the algorithm that it asks for, ``auto`` becomes ``alpha-beta``.
         """
+        if self._is_resolved:  # a fast path, as searches call this very often
+            return self
+        asked = collective.algorithm
+        by_nccl = not asked or nccl.has_algorithm(collective.kind, asked)
+        return _on(self, collective.mesh.machine, by_nccl, _is_code(collective, asked))
+
+    @property
+    def _is_resolved(self) -> bool:
         undecided = (self.model, self.algorithm) == ("alpha-beta", AUTO)
-        if AUTO not in (self.model, self.order) and not undecided:
-            return self  # resolved already; a fast path, as searches call this very often
-        return _on(self, machine, algorithm)
+        return AUTO not in (self.model, self.order) and not undecided
 
     def how(self, machine: Machine) -> str:
         """Return the words by which reports describe the model on a machine."""
@@ -114,22 +123,34 @@ _ROUNDS = frozenset(name for _, name in (*ALGORITHMS, *PIPELINES))
 """The names of algorithms that code has as rounds."""
 
 
+def _is_code(collective: Collective, algorithm: str | None) -> bool:
+    """Return whether printed code runs an algorithm of a collective: the program asks for it."""
+    if algorithm is None or algorithm != collective.algorithm or collective.library:
+        return False
+    return isinstance(algorithm, AlgorithmName) or algorithm in _ROUNDS
+
+
 @lru_cache(maxsize=4096)
-def _on(model: CostModel, machine: Machine, asked: str | None) -> CostModel:
+def _on(model: CostModel, machine: Machine, by_nccl: bool, is_code: bool) -> CostModel:
+    """Return a model for a machine.
+
+    Args:
+        by_nccl: whether NCCL has the algorithm that a collective asks for, if it asks for one.
+        is_code: whether code runs it, where NCCL does not have it.
+    """
     runtime = runtime_of(machine)
     name, algorithm = model.model, model.algorithm
     if name == AUTO:
         name, choice, _ = _LIBRARY[runtime]
         algorithm = choice if algorithm == AUTO else algorithm
-        if name == "nccl" and not {algorithm, asked or AUTO} <= {AUTO, *nccl.ALGORITHMS}:
+        if name == "nccl" and not (by_nccl and algorithm in (AUTO, *nccl.ALGORITHMS)):
             name = "alpha-beta"
     if name == "alpha-beta" and algorithm == AUTO:
         algorithm = "cheapest"
     order = model.order
     if order == AUTO:
         # Rounds are printed for the ranks as written; NCCL lays out what is its own.
-        is_printed = asked is not None and (isinstance(asked, AlgorithmName) or asked in _ROUNDS)
-        lays_out = runtime is Runtime.NCCL and not (is_printed and name == "alpha-beta")
+        lays_out = runtime is Runtime.NCCL and not (is_code and name == "alpha-beta")
         order = "hardware" if lays_out or name != "alpha-beta" else "written"
     return CostModel(name, algorithm, order)
 
@@ -163,7 +184,7 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     Raises:
         CostError: the mesh is not placed on levels, or an algorithm does not fit the group.
     """
-    model = model.on(collective.mesh.machine, collective.algorithm)
+    model = model.of(collective)
     name, estimate = step_estimate(collective, model)
     if not math.isfinite(estimate.time):
         raise CostError("this takes longer than any number says")
@@ -193,7 +214,7 @@ def step_phases(
     collective: Collective, model: CostModel, estimate: CollectiveEstimate
 ) -> tuple[Phase, ...]:
     """Return the phases of a collective, from a model's estimate."""
-    model = model.on(collective.mesh.machine, collective.algorithm)
+    model = model.of(collective)
     order = "written" if collective.listed else model.order
     group = collective.group(order)
     if model.model == "alpha-beta":
@@ -209,7 +230,7 @@ def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Collec
     Raises:
         CostError: see ``step_cost``.
     """
-    model = model.on(collective.mesh.machine, collective.algorithm)
+    model = model.of(collective)
     if model.model == "alpha-beta":
         return _alpha_beta(collective, model)
     return _p2(collective) if model.model == "p2" else _nccl(collective, model)
@@ -242,17 +263,17 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
     Raises:
         CostError: the algorithm does not fit the group.
     """
+    is_printed = _is_code(collective, algorithm)
     if isinstance(algorithm, AlgorithmName):
         own = own_algorithm(algorithm)
         try:
             prove(own, group.size)
             root = collective.root_in(group)
-            meter = Meter(group, root, is_printed=True)
+            meter = Meter(group, root, is_printed)
             return metered_estimate(meter, ByRounds(own), collective.padded)
         except OwnAlgorithmError as error:
             raise CostError(f"{algorithm} has no cost here: {error}") from None
     entry = COSTS[collective.kind]
-    is_printed = collective.algorithm == algorithm and algorithm in _ROUNDS
     meter = Meter(group, collective.root_in(group), is_printed)
     size, estimated = collective.size_for(algorithm), entry.algorithms[algorithm]
     if is_printed and (pipeline := PIPELINES.get((collective.kind, algorithm))):

@@ -21,7 +21,7 @@ from collir.algorithms.moves import Algorithm, LocalCopy, Turn, row_of, turns_of
 from collir.algorithms.patterns import GroupDigit, GroupShape
 from collir.algorithms.pipelines import best_pieces
 from collir.algorithms.program import ChunkBuffer
-from collir.algorithms.table import ALGORITHMS, PIPELINES
+from collir.algorithms.table import ALGORITHMS, PIPELINES, reason_for_library
 from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
 from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
@@ -33,9 +33,6 @@ from collir.layout.mesh import digits_over
 from collir.layout.sizes import OpenSize
 from collir.localize.writer import LocalWriter
 from collir.syntax.algorithms import own_algorithm, prove
-
-MOST_RANKS = 64
-"""The largest group for which the rounds of an algorithm are written out."""
 
 _KERNELS = {
     Reduction.SUM: "add",
@@ -83,15 +80,12 @@ def reason_against(algorithm: Algorithm, start: StartOp, count: int, sizes: Iter
     """
     if not algorithm.fits(count):
         return f"it needs a group of 2^k ranks, and this one has {count}"
-    if count > MOST_RANKS:
-        return f"rounds are written out for {MOST_RANKS} ranks at most, and this group has {count}"
-    if any(isinstance(size, OpenSize) for size in sizes):
-        return "sizes differ between ranks, or are open"
-    if start.is_async is not None:
-        return "it is async"
-    if start.operation and buffer_of(start.source).dtype is DType.BOOL:
-        return "there is no step that joins two blocks of truth values"
-    return ""
+    return reason_for_library(
+        count,
+        is_async=start.is_async is not None,
+        is_uneven=any(isinstance(size, OpenSize) for size in sizes),
+        joins_booleans=bool(start.operation) and buffer_of(start.source).dtype is DType.BOOL,
+    )
 
 
 class MovedPiece(NamedTuple):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import collir
+from collir.algorithms.table import ALGORITHMS, PIPELINES
 from collir.cost.collectives import nccl
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
@@ -146,6 +147,14 @@ def test_an_algorithm_that_nccl_does_not_have_is_costed_by_rounds() -> None:
     assert step_cost(step, CostModel()).algorithm == "recursive_doubling"
     with pytest.raises(CostError, match="NCCL's model has no recursive_doubling"):
         step_cost(step, CostModel("nccl"))
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), [*ALGORITHMS, *PIPELINES])
+def test_every_algorithm_has_a_price_where_nccl_runs(kind: str, algorithm: str) -> None:
+    mesh = on((Level("gpu", 8, 270e9, 3e-6),), 8)
+    cost = step_cost(Collective(kind, mesh, over(mesh), BUFFER, algorithm=algorithm), CostModel())
+    assert cost.time > 0
+    assert cost.algorithm.startswith(algorithm)
 
 
 # --- links that depend on the group, and switches that reduce -----------------------------------

@@ -1,20 +1,30 @@
 """Whoever asks how long a step takes gets one number: simulations, reports, passes, formulas."""
 
 import json
-from collections.abc import Iterator
+import random
+import re
+from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import event, given, settings
+from support.programs.by_rounds import KEYS, WRITTEN, function_of, machine_of
+from support.programs.collectives import RANDOM
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.formulas.terms import value_of
 from collir.cost.model import CostModel
+from collir.cost.programs.simulate import simulate
 from collir.cost.steps import seconds_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import Diagnostic
 from collir.ir.functions import functions_of
+from collir.ir.remarks import listening
+from collir.passes.table import PASSES
 from collir.synthesis.programs.choices import choices, needs_search
 from collir.synthesis.programs.fusion import time_of
 from collir.synthesis.programs.search_options import SearchOptions
@@ -93,3 +103,37 @@ def test_a_step_has_one_price(machine: str, step: str) -> None:
     assert simulation.time > 0
     for who, seconds in asked(module, function, op):
         assert seconds == pytest.approx(simulation.time, rel=1e-9), who
+
+
+def _remarked(text: str, stage: Callable[[ModuleOp], object]) -> set[tuple[int, str]]:
+    """Return the lines of a program at which remarks are made, and the reasons that they give."""
+    heard: list[Diagnostic] = []
+    with listening(heard.append):
+        _ = stage(collir.parse(text))
+    lines = [(x.position.line if x.position else 0, x.message) for x in heard]
+    return {(line, said.split("`")[-1].split(": ")[1]) for line, said in lines if "`using" in said}
+
+
+@given(rng=RANDOM)
+@settings(max_examples=20)
+def test_rounds_are_priced_as_code_where_they_are_printed_as_code(rng: random.Random) -> None:
+    ranks = rng.choice([4, 6, 8, 66])
+    inner = rng.choice([x for x in (1, 2) if ranks % x == 0])
+    text = machine_of(ranks // inner, inner, 2, rng)
+    text = re.sub(", kind = .*? }", " }", text).replace("gpu", "core")
+    if is_uneven := rng.random() < 0.3:
+        text = text.replace("e = core:2", "e = core:2 weights [3, 1]")
+    keys = [key for key in KEYS if WRITTEN[key].fits(ranks)]
+    for number, key in enumerate(rng.sample(keys, 3)):
+        function = function_of(key, ranks, rng, f"f{number}")
+        if rng.random() < 0.3:
+            function = function.replace(f"using {key[1]}", f"using {key[1]} async")
+        if rng.random() < 0.2 and any(x in function for x in ("max", "min")):
+            function = function.replace("f32", "bool")
+        if is_uneven and rng.random() < 0.5 and key[0] in ("all_reduce", "reduce", "broadcast"):
+            size, by = function.split("[")[1].split("]")[0], rng.randint(1, 5)
+            function = function.replace(f"[{size}]", f"[{4 * by}@e]")
+        text += function
+    printed = _remarked(text, lambda module: PASSES["localize"]()().apply(Context(), module))
+    assert _remarked(text, lambda module: [*simulate(module, CostModel())]) == printed
+    event(f"left to a library: {len(printed)}")

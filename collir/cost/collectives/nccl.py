@@ -258,7 +258,8 @@ def _nccl_kind(kind: str) -> NcclKind:
 def has_algorithm(kind: str, algorithm: str) -> bool:
     """Return whether NCCL's model has an algorithm for a collective."""
     entry = COSTS[kind].nccl
-    return isinstance(entry, NcclKind) and (algorithm == RING or entry.tree)
+    known = ALGORITHMS if isinstance(entry, NcclKind) and entry.tree else (RING,)
+    return isinstance(entry, NcclKind) and algorithm in known
 
 
 def _tree_share(protocol: str, nodes: int) -> float:

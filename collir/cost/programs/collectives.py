@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import prod
 
+from collir.algorithms.table import reason_for_library
 from collir.cost.collectives.collective import (
     Collective,
     LayoutChange,
@@ -17,9 +18,10 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.layout import DistType, Mesh, Place
+from collir.ir.remarks import remark
+from collir.layout import DistType, DType, Mesh, Place
 from collir.layout.sizes import as_number
-from collir.layout.steps import OVER, Arguments, StepKind
+from collir.layout.steps import ASYNC, OVER, Arguments, StepKind
 
 _NO_ARGUMENTS: Arguments = {}
 
@@ -34,10 +36,15 @@ def op_cost(op: DistOp, mesh: Mesh, model: CostModel, place: Place = ()) -> Step
         DiagnosticError: the mesh is not placed on levels, or an algorithm does not fit its group;
             with its position.
     """
+    collective = _at(collective_of(op, mesh), place)
     try:
-        return step_cost(_at(collective_of(op, mesh), place), model)
+        cost = step_cost(collective, model)
     except CostError as error:
         raise DiagnosticError.at(op, str(error)) from error
+    if collective.library and model.of(collective).model == "alpha-beta":
+        name = collective.algorithm
+        remark(op, f"priced as a library runs `using {name}`, not as code: {collective.library}")
+    return cost
 
 
 def stream_of(collective: Collective) -> int:
@@ -90,6 +97,13 @@ def collective_between(
     if axes is None:
         axes = mesh.ordered({axis for z in (x, y) for dim in z.dims for axis in dim.axes})
         sent_by = LayoutChange(x, y)
+    operation = OPERATIONS[kind].KIND
+    library = reason_for_library(
+        mesh.group_size(axes),
+        is_async=ASYNC.name in arguments,
+        is_uneven=uneven is not None,
+        joins_booleans=operation.reduces and x.dtype is DType.BOOL,
+    )
     return Collective(
         kind,
         mesh,
@@ -98,11 +112,12 @@ def collective_between(
         at_root=x.placed - frozenset(axes),
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
         algorithm=algorithm if isinstance(algorithm, str) else None,
+        library=library if algorithm else "",
         root=tuple((axis, n) for axis, n in x.place if axis in axes and n and not sent_by),
         sent_by=sent_by,
         base=sum(n * mesh.by_name[axis].stride for axis, n in x.place if axis not in axes),
         uneven=uneven,
-        rows=_rows(OPERATIONS[kind].KIND, mesh, x, y),
+        rows=_rows(operation, mesh, x, y),
     )
 
 
