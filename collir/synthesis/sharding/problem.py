@@ -11,7 +11,7 @@ one variable (``alike.py``), as in a loop.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 
@@ -54,8 +54,9 @@ class Sharding:
         self._left: dict[int, tuple[tuple[DistType, ...], Numbers]] = {}
         self.sum = FactorSum([], [], [])
         relations = [relation for relation in graph.relations if not is_kept(relation)]
+        stacked = {relation.members[-1] for relation in relations if _stacks(relation)}
         for relation in relations:
-            self._add_step(relation, ways)
+            self._add_step(relation, ways, stacked)
         for relation in relations:
             if relation.op is not None:
                 self._add_result(relation)
@@ -95,7 +96,12 @@ class Sharding:
         self.sum = tied(self.sum, of)
         return self
 
-    def _add_step(self, relation: Relation, ways: Ways) -> None:
+    def _add_step(self, relation: Relation, ways: Ways, stacked: Set[Tensor]) -> None:
+        """Add a step and its tensors.
+
+        Args:
+            stacked: the tensors that loops stack, which no axis divides along the iterations.
+        """
         check_time()
         if relation.op is not None:
             number = self._add(relation, len(own := ways.of(relation)))
@@ -104,7 +110,7 @@ class Sharding:
         for tensor in relation.members:
             if tensor not in self.variable_of:
                 layouts = ways.layouts(tensor)
-                if tensor.layout is None and tensor is relation.members[-1] and _stacks(relation):
+                if tensor.layout is None and tensor in stacked:
                     layouts = [layout for layout in layouts if not layout[0]]
                 self.layouts[self._add(tensor, len(layouts))] = layouts
 

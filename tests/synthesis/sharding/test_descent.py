@@ -105,6 +105,25 @@ func @f(%a: f32[64, 64]) -> (f32[64, 64], f32[64, 64]) on @m auto {
     assert len(plans) == 1
 
 
+def test_a_stack_has_the_same_layouts_whatever_step_is_first() -> None:
+    function = function_on_cube("""
+func @f(%x: f32[8, 8]) -> (f32[8, 8], f32[4, 8, 8]) on @m auto {
+  %h, %acts = repeat 4 carry(%h = %x) {
+    %y = exp %h
+    yield %y, %h
+  }
+  %0 = relu %acts
+  return %h, %0
+}""")
+    graph = TensorGraph.build(function)
+    layouts = {
+        str([sharding.layouts[sharding.variable_of[tensor]] for tensor in graph.tensors])
+        for relations in (graph.relations, graph.relations[::-1])
+        for sharding in [by_amounts(function, replace(graph, relations=[*relations]))]
+    }
+    assert len(layouts) == 1
+
+
 def _pieces(rng: random.Random, count: int) -> list[list[int]]:
     """Return numbers in a few pieces, some of them empty, each in any order."""
     pieces: list[list[int]] = [[] for _ in range(rng.randint(1, 4))]
