@@ -84,12 +84,18 @@ def _einsum(rng: random.Random) -> Form:
     plain = f"{','.join(''.join(over) for over in operands)}->{''.join(result)}"
     spaced = f"{', '.join(' '.join(over) for over in operands)} -> {' '.join(result)}"
     slots = ", ".join(f"{{{n}}}" for n in range(len(operands)))
+
+    def in_torch(*xs: Any) -> Any:  # which sums short integers as long ones, at some places
+        dtype = xs[0].dtype
+        wide = xs if dtype.is_floating_point else [x.long() for x in xs]
+        return torch.einsum(plain, *wide).to(dtype)
+
     return Form(
         f'einsum "{spaced}" {slots}',
         operands,
         result,
         lambda *xs: jnp.einsum(plain, *xs),
-        lambda *xs: torch.einsum(plain, *xs),
+        in_torch,
         linear="each" if len(operands) > 1 else "all",
         dtypes=NUMBERS,
     )
@@ -508,15 +514,19 @@ def _grouped_matmul(rng: random.Random) -> Form:
 
 def _grouped_matmul_transpose(rng: random.Random) -> Form:
     rows, size = rng.choice([[], ["a"], ["a"], ["a", "b"]]), rng.randint(1, 5)
-    names = "".join(rows)
+    dims = [*range(len(rows))]
 
+    # A row of another group adds 0, not 0 times its product, which may be infinite.
     def in_jax(x: Any, y: Any, e: Any) -> Any:
-        own = (e[..., None] == jnp.arange(size, dtype=jnp.int64)).astype(x.dtype)
-        return jnp.einsum(f"{names}e,{names}i,{names}o->eio", own, x, y)
+        own = e[..., None] == jnp.arange(size, dtype=jnp.int64)
+        products = (x[..., :, None] * y[..., None, :])[..., None, :, :]
+        return jnp.where(own[..., None, None], products, 0).sum(dims, dtype=x.dtype)
 
     def in_torch(x: Any, y: Any, e: Any) -> Any:
-        own = (e[..., None] == torch.arange(size)).to(x.dtype)
-        return torch.einsum(f"{names}e,{names}i,{names}o->eio", own, x, y)
+        own = e[..., None] == torch.arange(size)
+        products = (x[..., :, None] * y[..., None, :])[..., None, :, :]
+        made = torch.where(own[..., None, None], products, torch.zeros((), dtype=x.dtype))
+        return made.sum(dims, dtype=x.dtype) if dims else made
 
     return Form(
         "grouped_matmul_transpose {0}, {1}, {2} to {to}",
