@@ -265,7 +265,7 @@ def _cast(rng: random.Random) -> Form:
     return Form(
         f"cast {{0}} to {out}", [over], over, in_jax, in_torch, dtypes=(source,), out=out,
         gradient=whole, values="small",
-        special=out == "bool" or not out.startswith("i"),
+        special=not out.startswith("i"),
     )  # fmt: skip
 
 
