@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """Import small models of JAX, and compare what they compute with JAX.
 
     python benchmarks/imports/jax_models.py [MODEL ...]
@@ -12,13 +11,14 @@ beside JAX in f64; those with ``shard_map`` run on 8 devices.
 import os
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-import jax
 from support.importing import jax_meshes
 from support.importing import jax_models as plain
 from support.importing.jax_flops import counted_by_xla, in_program
@@ -26,6 +26,8 @@ from support.importing.jax_gradients import compared
 
 import collir
 from collir.importing.models.jax_functions import JaxArguments
+
+jax: Any = import_module("jax")
 
 
 def row(name: str) -> str:

@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """Loss and all gradients of every listed architecture of transformers equal torch's."""
 
 import json

@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """Products of imported models have the operations that torch counts."""
 
 import pytest

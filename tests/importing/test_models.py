@@ -1,9 +1,9 @@
-# pyright: basic, reportMissingImports=false
 """Imported models compute the loss and the gradients that torch computes."""
 
 import math
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ def without_gradients(m: Any, x: Any) -> Any:
         return (m.w * x).tanh()
 
 
-STEPS = [
+STEPS: list[tuple[Callable[[int, int], Any], Callable[[Any, Any], Any]]] = [
     (lambda d, s: nn.Sequential(nn.LayerNorm(d), nn.Linear(d, d), nn.GELU(), nn.Linear(d, d)),
      lambda m, x: m(x)),
     (lambda d, s: nn.RMSNorm(d), lambda m, x: m(x)),
@@ -363,7 +363,7 @@ def pools():
     return Pools(), torch.zeros(1, 1, 4, 4)
 """
 
-REFUSED = [
+REFUSED: list[tuple[str, list[str], str]] = [
     ("pools", [], "torch's avg_pool2d with a divisor of its own cannot be imported"),
     ("nothing", [], "model.py:nothing returns a int, not a torch.nn.Module"),
     ("bare", [], "returns a module without arguments: return (module, args)"),

@@ -1,6 +1,6 @@
-# pyright: basic, reportMissingImports=false
 """Norms that a model writes out are norms of the program; what only looks like one is not."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from collir.importing.models.torch_models import import_torch  # noqa: E402
 
 EPS = 1e-3
 
-NORMS: dict[str, tuple[Any, int]] = {
+NORMS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "llama": (lambda w, x: w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS)), 1),
     "gemma": (lambda w, x: (x * torch.rsqrt((x * x).mean(2, keepdim=True) + EPS)) * (1 + w), 1),
     "no gain": (lambda w, x: torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * x, 1),

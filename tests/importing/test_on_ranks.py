@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """Imported steps of architectures, sharded by `shard`, compute on 4 ranks what one device does."""
 
 import re

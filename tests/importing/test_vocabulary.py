@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """Words that are added to a vocabulary change neither the loss nor the gradients of the others."""
 
 import json

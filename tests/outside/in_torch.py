@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """The losses of examples/models in plain torch, on one device.
 
 A program too: ``in_torch.py NAME in.npz out.npz N,N,...`` writes the loss and its gradients by the
@@ -123,13 +122,13 @@ def switch(x: Any, targets: Any, *layers: Any, places: int = 2) -> Any:
     for gain, route, up, down in zip(*layers, strict=True):
         n = _rms(x, gain, 1e-6)
         gates = torch.softmax(n @ route, -1)
-        rows = []
+        rows = list[Any]()
         for group, own in zip(n, gates, strict=True):  # word by word, as the paper says
-            used, made = [0] * route.shape[1], []
+            used, made = [0] * route.shape[1], list[Any]()
             for word, gate in zip(group, own, strict=True):
                 expert = int(gate.argmax())
                 used[expert] += 1
-                result = torch.relu(word @ up[expert]) @ down[expert] * gate[expert]
+                result: Any = torch.relu(word @ up[expert]) @ down[expert] * gate[expert]
                 made.append(result if used[expert] <= places else torch.zeros_like(result))
             rows.append(torch.stack(made))
         x = x + torch.stack(rows)

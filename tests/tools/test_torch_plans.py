@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """What `--settings torch` prints, run on ranks: losses and gradients are those of one process, and
 collectives are those that the sweep counts."""
 
@@ -8,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +55,7 @@ def of_file(path: Path, added: tuple[str, ...] = ()) -> Model:
     return Model(str(path), text, "", (), machine, "pipe", division, added)
 
 
-def run(model: Model, name: str, configuration: Configuration, folder: Path) -> dict:
+def run(model: Model, name: str, configuration: Configuration, folder: Path) -> dict[str, Any]:
     """Run the plan of a configuration, and return what is printed."""
     plan = folder / "plan.py"
     plan.write_text(settings_text(model, configuration, "torch"))

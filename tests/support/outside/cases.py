@@ -1,55 +1,56 @@
-# pyright: basic, reportMissingImports=false
 """Random cases: a step on sharded operands and its gradient, with what jax and torch compute."""
 
 import random
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from support.outside import forms, windows
 from support.outside.forms import FLOATS, MAPS, PAIRS, Form
 from support.outside.layouts import DTYPES, Layout, Mesh, distributed, random_shards
 
+jax: Any = import_module("jax")
+jnp: Any = import_module("jax.numpy")
+
 jax.config.update("jax_enable_x64", True)
 
 FORMS: dict[str, Any] = {
-    "einsum": forms._einsum,
-    **{name: partial(forms._map, name) for name in MAPS},
-    **{name: partial(forms._pair, name) for name in PAIRS},
-    "where": forms._where,
-    **{name: partial(forms._reduction, name) for name in ("sum", "mean", "max", "min")},
-    **{name: partial(forms._softmax, name) for name in ("softmax", "log_softmax")},
-    **{name: partial(forms._norm, name) for name in ("layer_norm", "rms_norm")},
-    "cumsum": forms._cumsum,
-    "linear_scan": forms._linear_scan,
-    "argmax": forms._argmax,
-    **{name: partial(forms._top_k, name) for name in ("top_k", "top_k_indices")},
-    "take": forms._take,
-    "take_transpose": forms._take_transpose,
-    "take_along_dim": forms._take_along,
-    "take_along_dim_transpose": forms._take_along_transpose,
-    "grouped_matmul": forms._grouped_matmul,
-    "grouped_matmul_transpose": forms._grouped_matmul_transpose,
-    "one_hot": forms._one_hot,
-    "cross_entropy": forms._cross_entropy,
-    **{n: partial(windows._conv, n) for n in ("conv", "conv_transpose", "conv_filter")},
+    "einsum": forms.einsum_form,
+    **{name: partial(forms.map_form, name) for name in MAPS},
+    **{name: partial(forms.pair_form, name) for name in PAIRS},
+    "where": forms.where_form,
+    **{name: partial(forms.reduction_form, name) for name in ("sum", "mean", "max", "min")},
+    **{name: partial(forms.softmax_form, name) for name in ("softmax", "log_softmax")},
+    **{name: partial(forms.norm_form, name) for name in ("layer_norm", "rms_norm")},
+    "cumsum": forms.cumsum_form,
+    "linear_scan": forms.linear_scan_form,
+    "argmax": forms.argmax_form,
+    **{name: partial(forms.top_k_form, name) for name in ("top_k", "top_k_indices")},
+    "take": forms.take_form,
+    "take_transpose": forms.take_transpose_form,
+    "take_along_dim": forms.take_along_form,
+    "take_along_dim_transpose": forms.take_along_transpose_form,
+    "grouped_matmul": forms.grouped_matmul_form,
+    "grouped_matmul_transpose": forms.grouped_matmul_transpose_form,
+    "one_hot": forms.one_hot_form,
+    "cross_entropy": forms.cross_entropy_form,
+    **{n: partial(windows.conv_form, n) for n in ("conv", "conv_transpose", "conv_filter")},
     **{
-        n: partial(windows._pool, n)
+        n: partial(windows.pool_form, n)
         for n in ("max_pool", "avg_pool", "max_pool_transpose", "avg_pool_transpose")
     },
-    "constant": windows._constant,
-    "iota": windows._iota,
-    "broadcast_to": windows._broadcast_to,
-    "scale": windows._scale,
-    "cast": windows._cast,
-    "pad": windows._pad,
-    "concat": windows._concat,
-    **{name: partial(windows._view, name) for name in ("split", "merge", "reshape")},
-    "transpose": windows._transpose,
+    "constant": windows.constant_form,
+    "iota": windows.iota_form,
+    "broadcast_to": windows.broadcast_to_form,
+    "scale": windows.scale_form,
+    "cast": windows.cast_form,
+    "pad": windows.pad_form,
+    "concat": windows.concat_form,
+    **{name: partial(windows.view_form, name) for name in ("split", "merge", "reshape")},
+    "transpose": windows.transpose_form,
 }
 
 
@@ -94,9 +95,9 @@ def sample(numbers: Any, dtype: str, shape: list[int], values: str, special: boo
             info = np.iinfo(DTYPES[dtype])
             return numbers.integers(info.min, info.max, shape, endpoint=True).astype(DTYPES[dtype])
         return numbers.integers(-5, 6, shape).astype(DTYPES[dtype])
-    x = numbers.normal(size=shape) * numbers.choice([0.5, 2.0, 8.0])
+    x: Any = numbers.normal(size=shape) * numbers.choice([0.5, 2.0, 8.0])
     if numbers.random() < 0.35:
-        x = np.round(x)  # with equal elements
+        x = x.round()  # with equal elements
     if values == "positive":
         x = abs(x) + 0.05
     if special and x.size:
@@ -242,7 +243,7 @@ def case_of(
     numbers = np.random.default_rng(rng.getrandbits(64))
     sums = any(x.partial for x in operands) or reduced
     plain = sums or not form.special or rng.random() >= special
-    wholes, buffers, scale = [], [], 1.0
+    wholes, buffers, scale = list[Any](), list[Any](), 1.0
     for number, layout in enumerate(operands):
         if form.positions and form.positions[0] == number:
             size = _selected(form, operands, result)

@@ -1,4 +1,5 @@
-# pyright: basic, reportMissingImports=false
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
 """Operations of the language, written in jax and in torch by hand from the documentation.
 
 Nothing here is collir's: a form has the text of a step, the index of each dimension, and the same
@@ -8,16 +9,25 @@ function of whole arrays in jax.numpy and in torch.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
+
+jax: Any = import_module("jax")
+jnp: Any = import_module("jax.numpy")
 
 FLOATS = ("f64", "f32", "bf16", "f16")
 NUMBERS = (*FLOATS, "i8", "i32", "i64")
 ANY = (*NUMBERS, "bool")
+
+
+Function = (
+    Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
+    | Callable[[], Any]
+)  # fmt: skip
+"""A function of up to three arrays."""
 
 
 @dataclass
@@ -46,8 +56,8 @@ class Form:
     text: str
     operands: list[list[str]]
     result: list[str]
-    jax: Callable[..., Any]
-    torch: Callable[..., Any]
+    jax: Function
+    torch: Function
     sizes: dict[str, int] = field(default_factory=dict)
     blocked: set[str] = field(default_factory=set)
     reduced: str = "sum"
@@ -61,7 +71,7 @@ class Form:
     special: bool = True
 
 
-def _sizes(values: list[int]) -> str:
+def sizes_text(values: list[int]) -> str:
     return f"[{', '.join(map(str, values))}]"
 
 
@@ -74,7 +84,7 @@ def _rank(rng: random.Random) -> list[str]:
 # ---------------------------------------------------------------------------------------------
 
 
-def _einsum(rng: random.Random) -> Form:
+def einsum_form(rng: random.Random) -> Form:
     known = "abcd"[: rng.randint(1, 4)]
     operands = [
         rng.sample(known, rng.randint(0, min(3, len(known)))) for _ in range(rng.randint(1, 3))
@@ -137,7 +147,7 @@ PAIRS: dict[str, tuple[Any, Any, tuple[str, ...], str]] = {
 }
 
 
-def _map(name: str, rng: random.Random) -> Form:
+def map_form(name: str, rng: random.Random) -> Form:
     in_jax, in_torch, dtypes, values = MAPS[name]
     over = list("abc"[: rng.randint(0, 3)])
     linear = "all" if name in ("neg", "stop_gradient") else ""
@@ -157,7 +167,7 @@ def _aligned(rng: random.Random, count: int) -> tuple[list[list[str]], list[str]
     return operands, over
 
 
-def _pair(name: str, rng: random.Random) -> Form:
+def pair_form(name: str, rng: random.Random) -> Form:
     in_jax, in_torch, dtypes, linear = PAIRS[name]
     operands, over = _aligned(rng, 2)
     truth = name.startswith(("greater", "less", "equal", "not"))
@@ -174,7 +184,7 @@ def _pair(name: str, rng: random.Random) -> Form:
     )
 
 
-def _where(rng: random.Random) -> Form:
+def where_form(rng: random.Random) -> Form:
     operands, over = _aligned(rng, 3)
     return Form(
         "where {0}, {1}, {2}", operands, over, jnp.where, torch.where, dtypes=ANY, condition=True
@@ -189,10 +199,10 @@ def _where(rng: random.Random) -> Form:
 def _dims(rng: random.Random) -> tuple[list[str], list[int], str]:
     over = _rank(rng)
     dims = rng.sample(range(len(over)), rng.randint(1, len(over)))
-    return over, dims, f"dims {_sizes(dims)}"
+    return over, dims, f"dims {sizes_text(dims)}"
 
 
-def _reduction(name: str, rng: random.Random) -> Form:
+def reduction_form(name: str, rng: random.Random) -> Form:
     over, dims, text = _dims(rng)
     keep = rng.random() < 0.5
     at = tuple(dims)
@@ -221,7 +231,7 @@ def _reduction(name: str, rng: random.Random) -> Form:
     )
 
 
-def _softmax(name: str, rng: random.Random) -> Form:
+def softmax_form(name: str, rng: random.Random) -> Form:
     over, dims, text = _dims(rng)
 
     def in_torch(x: Any) -> Any:
@@ -241,7 +251,7 @@ def _softmax(name: str, rng: random.Random) -> Form:
     )
 
 
-def _norm(name: str, rng: random.Random) -> Form:
+def norm_form(name: str, rng: random.Random) -> Form:
     over, dims, text = _dims(rng)
     eps, own = rng.choice([0.125, 1e-5]), [over[d] for d in dims]
     behind = tuple(range(-len(dims), 0))
@@ -271,7 +281,7 @@ def _norm(name: str, rng: random.Random) -> Form:
     )
 
 
-def _cumsum(rng: random.Random) -> Form:
+def cumsum_form(rng: random.Random) -> Form:
     over, dim, back = _rank(rng), 0, rng.random() < 0.5
     dim = rng.randrange(len(over))
 
@@ -297,7 +307,7 @@ def _cumsum(rng: random.Random) -> Form:
 # ---------------------------------------------------------------------------------------------
 
 
-def _argmax(rng: random.Random) -> Form:
+def argmax_form(rng: random.Random) -> Form:
     over = _rank(rng)
     dim = rng.randrange(len(over))
     return Form(
@@ -313,7 +323,7 @@ def _argmax(rng: random.Random) -> Form:
     )
 
 
-def _top_k(name: str, rng: random.Random) -> Form:
+def top_k_form(name: str, rng: random.Random) -> Form:
     over = _rank(rng)
     dim = rng.randrange(len(over))
     size = rng.randint(1, 6)
@@ -353,7 +363,7 @@ def _at(n: int, i: Any, like: Any) -> Any:
     return rows.to(like.dtype) if isinstance(i, torch.Tensor) else rows.astype(like.dtype)
 
 
-def _take(rng: random.Random) -> Form:
+def take_form(rng: random.Random) -> Form:
     before, behind, chosen = _table(rng)
     dim = len(before)
 
@@ -380,7 +390,7 @@ def _take(rng: random.Random) -> Form:
     )
 
 
-def _take_transpose(rng: random.Random) -> Form:
+def take_transpose_form(rng: random.Random) -> Form:
     before, behind, chosen = _table(rng)
     dim, size = len(before), rng.randint(1, 5)
 
@@ -408,7 +418,7 @@ def _take_transpose(rng: random.Random) -> Form:
     )
 
 
-def _linear_scan(rng: random.Random) -> Form:
+def linear_scan_form(rng: random.Random) -> Form:
     over, back = _rank(rng), rng.random() < 0.5
     dim = rng.randrange(len(over))
 
@@ -434,7 +444,7 @@ def _linear_scan(rng: random.Random) -> Form:
     )
 
 
-def _take_along(rng: random.Random) -> Form:
+def take_along_form(rng: random.Random) -> Form:
     over = _rank(rng)
     dim = rng.randrange(len(over))
     chosen = ["i" if d == dim else index for d, index in enumerate(over)]
@@ -460,8 +470,8 @@ def _take_along(rng: random.Random) -> Form:
     )
 
 
-def _take_along_transpose(rng: random.Random) -> Form:
-    form = _take_along(rng)
+def take_along_transpose_form(rng: random.Random) -> Form:
+    form = take_along_form(rng)
     over, chosen = form.operands
     dim, size = chosen.index("i"), rng.randint(1, 5)
 
@@ -486,7 +496,7 @@ def _take_along_transpose(rng: random.Random) -> Form:
     )
 
 
-def _grouped_matmul(rng: random.Random) -> Form:
+def grouped_matmul_form(rng: random.Random) -> Form:
     rows, turned = rng.choice([[], ["a"], ["a"], ["a", "b"]]), rng.random() < 0.5
     matrix = ["o", "i"] if turned else ["i", "o"]
 
@@ -512,7 +522,7 @@ def _grouped_matmul(rng: random.Random) -> Form:
     )
 
 
-def _grouped_matmul_transpose(rng: random.Random) -> Form:
+def grouped_matmul_transpose_form(rng: random.Random) -> Form:
     rows, size = rng.choice([[], ["a"], ["a"], ["a", "b"]]), rng.randint(1, 5)
     dims = [*range(len(rows))]
 
@@ -541,7 +551,7 @@ def _grouped_matmul_transpose(rng: random.Random) -> Form:
     )
 
 
-def _one_hot(rng: random.Random) -> Form:
+def one_hot_form(rng: random.Random) -> Form:
     over, size = list("ab"[: rng.randint(0, 2)]), rng.randint(1, 6)
     return Form(
         "one_hot {0} to {to}",
@@ -556,7 +566,7 @@ def _one_hot(rng: random.Random) -> Form:
     )
 
 
-def _cross_entropy(rng: random.Random) -> Form:
+def cross_entropy_form(rng: random.Random) -> Form:
     over = _rank(rng)
     dim = rng.randrange(len(over))
     rest = over[:dim] + over[dim + 1 :]

@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """Random sharded programs with loops, calls, places and gradients, and what torch computes.
 
 Values are matrices of one shape. A program says where each lies, and moves it by collectives.
@@ -215,7 +214,7 @@ def program(rng: random.Random, mesh: Mesh, label: str, steps: int = 8) -> Case:
         Value(f"%x{n}", x, leaf)
         for n, (x, leaf) in enumerate(zip(types[:2], leaves[:2], strict=True))
     ]
-    body, helpers = Body(mesh, rng, list(first)), []
+    body, helpers = Body(mesh, rng, list(first)), list[str]()
     last = body.values[0]
     for _ in range(steps):
         what = rng.random()
@@ -232,8 +231,8 @@ def _loop(body: Body, start: Value, inner: Layout, stack: Any, count: int) -> Va
     """Add a loop that carries a value, with a slice of the stack and an invariant."""
     rng, reverse = body.rng, body.rng.random() < 0.5
     fixed = rng.choice(body.values)
-    tensors, carried = [], start.tensor
-    lines: list[str] = []
+    tensors, carried = list[Any](), start.tensor
+    lines, name = list[str](), ""
     state, before = rng.getstate(), body.counter[0]
     for number in reversed(range(count)) if reverse else range(count):
         rng.setstate(state)  # each iteration is the same text

@@ -1,15 +1,18 @@
-# pyright: basic, reportMissingImports=false
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
 """Windows, views and tensors of a type in jax and torch, as in ``forms``."""
 
 import math
 import random
+from importlib import import_module
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import torch
 import torch.nn.functional as F
-from support.outside.forms import ANY, NUMBERS, Form, _sizes
+from support.outside.forms import ANY, NUMBERS, Form, sizes_text
+
+jax: Any = import_module("jax")
+jnp: Any = import_module("jax.numpy")
 
 
 def _windows(rng: random.Random, count: int) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -48,7 +51,7 @@ def _conv_torch(stride: list[int], padding: list[int]) -> Any:
     return run
 
 
-def _conv(name: str, rng: random.Random) -> Form:
+def conv_form(name: str, rng: random.Random) -> Form:
     count = rng.choice([1, 2])
     window, stride, padding, size = _windows(rng, count)
     made = _made(size, window, stride, padding)
@@ -61,7 +64,7 @@ def _conv(name: str, rng: random.Random) -> Form:
     }
     x, w, y = ["n", *space, "c"], [*cut, "c", "f"], ["n", *opened, "f"]
     in_jax, in_torch = _conv_jax(stride, padding), _conv_torch(stride, padding)
-    steps = f"stride {_sizes(stride)} padding {_sizes(padding)}"
+    steps = f"stride {sizes_text(stride)} padding {sizes_text(padding)}"
     text = {
         "conv": f"conv {{0}}, {{1}} {steps}",
         "conv_transpose": f"conv_transpose {{0}}, {{1}} {steps} to {{to}}",
@@ -114,7 +117,7 @@ def _conv(name: str, rng: random.Random) -> Form:
     )
 
 
-def _pool(name: str, rng: random.Random) -> Form:
+def pool_form(name: str, rng: random.Random) -> Form:
     count = rng.choice([1, 2])
     window, stride, padding, size = _windows(rng, count)
     made = _made(size, window, stride, padding)
@@ -142,7 +145,7 @@ def _pool(name: str, rng: random.Random) -> Form:
         kind |= {(False, 1): F.avg_pool1d, (False, 2): F.avg_pool2d}
         return kind[largest, count](moved, window, stride).movedim(1, -1)
 
-    steps = f"window {_sizes(window)} stride {_sizes(stride)} padding {_sizes(padding)}"
+    steps = f"window {sizes_text(window)} stride {sizes_text(stride)} padding {sizes_text(padding)}"
     common: dict[str, Any] = {"sizes": sizes, "blocked": {*space, *opened}}
     if name in ("max_pool", "avg_pool"):
         return Form(
@@ -189,7 +192,7 @@ def _torch_vjp(function: Any, at: Any, g: Any) -> Any:
 # ---------------------------------------------------------------------------------------------
 
 
-def _constant(rng: random.Random) -> Form:
+def constant_form(rng: random.Random) -> Form:
     over, dtype = list("abc"[: rng.randint(0, 3)]), rng.choice(NUMBERS)
     value = rng.choice([0, 1, -2, 3]) if dtype.startswith("i") else rng.choice([0, 0.5, -1.25, 3])
     shape: dict[str, int] = {i: rng.randint(1, 3) * 4 for i in over}
@@ -206,7 +209,7 @@ def _constant(rng: random.Random) -> Form:
     )
 
 
-def _iota(rng: random.Random) -> Form:
+def iota_form(rng: random.Random) -> Form:
     over, dtype = list("abc"[: rng.randint(1, 3)]), rng.choice(NUMBERS)
     shape: dict[str, int] = {i: rng.randint(1, 3) * 4 for i in over}
     whole, dim = [shape[i] for i in over], rng.randrange(len(over))
@@ -223,7 +226,7 @@ def _iota(rng: random.Random) -> Form:
     )
 
 
-def _broadcast_to(rng: random.Random) -> Form:
+def broadcast_to_form(rng: random.Random) -> Form:
     result = list("abc"[: rng.randint(1, 3)])
     shape = {i: rng.randint(1, 2) * 4 for i in result}
     whole = [shape[i] for i in result]
@@ -240,7 +243,7 @@ def _broadcast_to(rng: random.Random) -> Form:
     )
 
 
-def _scale(rng: random.Random) -> Form:
+def scale_form(rng: random.Random) -> Form:
     over = list("abc"[: rng.randint(0, 3)])
     dtypes, by = rng.choice([(NUMBERS, rng.choice([-3, 0, 2])), (Form.dtypes, 0.25)])
     return Form(
@@ -249,7 +252,7 @@ def _scale(rng: random.Random) -> Form:
     )  # fmt: skip
 
 
-def _cast(rng: random.Random) -> Form:
+def cast_form(rng: random.Random) -> Form:
     over, out = list("abc"[: rng.randint(0, 3)]), rng.choice(ANY)
     source = rng.choice(ANY)
     whole = source in Form.dtypes and out in Form.dtypes
@@ -269,7 +272,7 @@ def _cast(rng: random.Random) -> Form:
     )  # fmt: skip
 
 
-def _pad(rng: random.Random) -> Form:
+def pad_form(rng: random.Random) -> Form:
     over = list("abc"[: rng.randint(1, 3)])
     dim, size = rng.randrange(len(over)), rng.randint(1, 6)
     low, high = rng.randint(-size + 1, 3), 0
@@ -302,7 +305,7 @@ def _pad(rng: random.Random) -> Form:
     )
 
 
-def _concat(rng: random.Random) -> Form:
+def concat_form(rng: random.Random) -> Form:
     over = list("abc"[: rng.randint(1, 3)])
     dim, sizes = rng.randrange(len(over)), [rng.randint(1, 3) for _ in range(rng.randint(1, 3))]
     operands = [[f"p{n}" if d == dim else i for d, i in enumerate(over)] for n in range(len(sizes))]
@@ -321,7 +324,7 @@ def _concat(rng: random.Random) -> Form:
     )
 
 
-def _view(name: str, rng: random.Random) -> Form:
+def view_form(name: str, rng: random.Random) -> Form:
     """Return a view: a sharded dimension that is split or merged keeps its shards in front."""
     front, inner, rest = 4 * rng.randint(1, 2), rng.randint(1, 4), rng.randint(1, 4)
     whole, parts = [front * inner, rest], [front, inner, rest]
@@ -332,9 +335,9 @@ def _view(name: str, rng: random.Random) -> Form:
     source, result = (["ab", "c"], ["a", "b", "c"]) if split else (["a", "b", "c"], ["ab", "c"])
     shape = parts if split else whole
     text = {
-        "split": f"split {{0}} dim 0 into {_sizes(parts[:2])}",
+        "split": f"split {{0}} dim 0 into {sizes_text(parts[:2])}",
         "merge": "merge {0} dim 0",
-        "reshape": f"reshape {{0}} to {_sizes(shape)}",
+        "reshape": f"reshape {{0}} to {sizes_text(shape)}",
     }[name]
     return Form(
         text, [source], result, lambda x: x.reshape(shape), lambda x: x.reshape(shape),
@@ -342,11 +345,11 @@ def _view(name: str, rng: random.Random) -> Form:
     )  # fmt: skip
 
 
-def _transpose(rng: random.Random) -> Form:
+def transpose_form(rng: random.Random) -> Form:
     over = list("abc"[: rng.randint(1, 3)])
     order = rng.sample(range(len(over)), len(over))
     return Form(
-        f"transpose {{0}} order {_sizes(order)}",
+        f"transpose {{0}} order {sizes_text(order)}",
         [over],
         [over[d] for d in order],
         lambda x: jnp.transpose(x, order),

@@ -1,4 +1,5 @@
-# pyright: basic, reportMissingImports=false
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
 """A plan of `--settings jax` on 8 devices of the CPU, for the GPT of examples/models/sweep.coll.
 
     XLA_FLAGS=--xla_force_host_platform_device_count=8 python jax_plans.py PLAN
@@ -12,11 +13,13 @@ import json
 import math
 import re
 import sys
+from importlib import import_module
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+
+jax: Any = import_module("jax")
+jnp: Any = import_module("jax.numpy")
 
 SIZES = {"batch": 16, "seq": 16, "hidden": 32, "heads": 8, "layers": 2, "vocab": 64}
 
@@ -28,7 +31,7 @@ COLLECTIVE = re.compile(
 )
 
 
-def weights() -> dict:
+def weights() -> dict[str, Any]:
     """Return the weights of the program."""
     rng = np.random.default_rng(0)
     hidden, heads, layers = SIZES["hidden"], SIZES["heads"], SIZES["layers"]
@@ -48,15 +51,15 @@ def weights() -> dict:
     return {**tables, "layers": layer, "gain": 1 + normal(hidden)}
 
 
-def norm(x: jax.Array, gain: jax.Array) -> jax.Array:
+def norm(x: Any, gain: Any) -> Any:
     """Return RMS norm."""
     return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6) * gain
 
 
-def loss(plan, mesh, w: dict, words: jax.Array, following: jax.Array) -> jax.Array:
+def loss(plan: Any, mesh: Any, w: dict[str, Any], words: Any, following: Any) -> Any:
     """Return the loss of the model."""
 
-    def layer(x: jax.Array, w: dict) -> jax.Array:
+    def layer(x: Any, w: dict[str, Any]) -> Any:
         n = norm(x, w["attention_gain"])
         q, k, v = (jnp.einsum("bsh,had->bsad", n, w[name]) for name in "qkv")
         scores = jnp.einsum("bqad,bkad->baqk", q, k) / math.sqrt(q.shape[-1])
@@ -91,7 +94,7 @@ def main(path: str) -> None:
     arguments: dict[str, Any] = {"w": weights()}
     arguments |= {name: rng.integers(0, SIZES["vocab"], shape) for name in ("words", "next")}
 
-    def gradient(arguments: dict) -> dict:
+    def gradient(arguments: dict[str, Any]) -> dict[str, Any]:
         return jax.grad(lambda w: loss(plan, mesh, w, arguments["words"], arguments["next"]))(
             arguments["w"]
         )

@@ -1,4 +1,3 @@
-# pyright: basic, reportMissingImports=false
 """Plans of `--settings torch` on ranks of this computer, a process for each, beside one process.
 
     python torch_plans.py PLAN MODEL MICROBATCHES RANKS
@@ -14,7 +13,7 @@ import sys
 import warnings
 from copy import deepcopy
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -40,12 +39,16 @@ class Block(nn.Module):
         return x + self.down(torch.relu(self.up(self.norm(x))))
 
 
-class Perceptron(nn.Module):
-    """Blocks, and the mean square of their distance to a target."""
+class Blocks(nn.Module):
+    """Blocks one behind the other."""
 
     def __init__(self):
         super().__init__()
         self.blocks = nn.ModuleList(Block(32) for _ in range(4))
+
+
+class Perceptron(Blocks):
+    """Blocks, and the mean square of their distance to a target."""
 
     def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the loss."""
@@ -54,7 +57,7 @@ class Perceptron(nn.Module):
         return nn.functional.mse_loss(x, target)
 
 
-class Stack(Perceptron):
+class Stack(Blocks):
     """The blocks alone, as a stage of a pipeline runs those that it has."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -64,15 +67,21 @@ class Stack(Perceptron):
         return x
 
 
-def make_perceptron() -> tuple[nn.Module, dict]:
+def make_perceptron() -> tuple[nn.Module, dict[str, Any]]:
     """Return a perceptron and the arguments of its batch."""
     generator = torch.Generator().manual_seed(1)
     x, target = (torch.randn(BATCH, 32, generator=generator) for _ in range(2))
     return Perceptron(), {"x": x, "target": target}
 
 
-SMALL = {"vocab_size": 64, "max_position_embeddings": 32, "hidden_size": 64}
-SMALL |= {"intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2}
+SMALL = {
+    "vocab_size": 64,
+    "max_position_embeddings": 32,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+}
 CONFIGS = {
     "llama": ("LlamaForCausalLM", {**SMALL, "num_key_value_heads": 2}),
     "bert": ("BertForMaskedLM", SMALL),
@@ -95,13 +104,13 @@ CONFIGS = {
 """Models of transformers: the class, and the configuration."""
 
 
-def config_of(name: str) -> dict:
+def config_of(name: str) -> dict[str, Any]:
     """Return the configuration of a small model, as config.json has it."""
     head, sizes = CONFIGS[name]
     return {"architectures": [head], "model_type": name, **sizes}
 
 
-def make(name: str) -> tuple[nn.Module, dict]:
+def make(name: str) -> tuple[nn.Module, dict[str, Any]]:
     """Return a model and the arguments of a batch."""
     torch.manual_seed(0)
     if name == "perceptron":
@@ -136,7 +145,7 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.counts: dict[str, int] = {}
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
         """Count a collective and run it."""
         space, _, name = func._schema.name.partition("::")
         if space in ("_c10d_functional", "c10d_functional", "c10d") and "w" not in name[:2]:
@@ -152,7 +161,7 @@ def whole(x: torch.Tensor) -> torch.Tensor:
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
-def run_stages(plan: ModuleType) -> dict:
+def run_stages(plan: ModuleType) -> dict[str, Any]:
     """Run a perceptron with stages, and return the largest differences of this rank."""
     alone, batch = make("perceptron")
     loss = alone(**batch)
@@ -233,7 +242,7 @@ def run(rank: int, ranks: int, port: int, path: str, name: str, microbatches: in
     end(rank, {"loss": difference, "gradients": error, "counts": counted.counts})
 
 
-def end(rank: int, result: dict) -> NoReturn:
+def end(rank: int, result: dict[str, Any]) -> NoReturn:
     """Print a result, once, and end."""
     if rank == 0:
         print(json.dumps(result), flush=True)
