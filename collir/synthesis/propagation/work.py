@@ -34,13 +34,46 @@ class StepTimes(NamedTuple):
     result: DistType
 
 
+class KernelRole(NamedTuple):
+    """The role of a step in the kernel that runs it.
+
+    Attributes:
+        is_made_again: whether it is made again where it is used.
+        is_launched: whether it ends a kernel, or is one.
+        writes: whether it writes its result to memory.
+        reads: for each operand, whether it is the first in the kernel to read it from memory.
+    """
+
+    is_made_again: bool
+    is_launched: bool
+    writes: bool
+    reads: tuple[bool, ...]
+
+    @property
+    def is_alone(self) -> bool:
+        """True if it shares nothing with other steps."""
+        return self.is_launched and self.writes and all(self.reads)
+
+
+class SharedWork(NamedTuple):
+    """Sub-axes whose devices have their best shares of a step that is divided over them.
+
+    Attributes:
+        axes: the sub-axes.
+        places: the place of each coordinate along them.
+    """
+
+    axes: frozenset[str]
+    places: Sequence[int]
+
+
 class DeviceWork:
     """The times of steps on the devices of a mesh.
 
     Attributes:
         places: the devices that differ.
-        shared: sub-axes, and the place of each coordinate along them. A step divided over them
-            takes as long as if each device had its best share.
+        shared: the sub-axes along which each device has its best share; None: all have equal
+            ones.
     """
 
     def __init__(self, function: FuncOp, mesh: Mesh):
@@ -48,7 +81,7 @@ class DeviceWork:
         self.places = places_of(mesh)
         self._kernels: dict[Block, FusedKernels] = {}
         self._read: set[tuple[DistOp, int]] = set()
-        self.shared: tuple[frozenset[str], Sequence[int]] | None = None
+        self.shared: SharedWork | None = None
         self._known = _known_on(mesh)
         self.add(function.body.block)
 
@@ -72,16 +105,15 @@ class DeviceWork:
         block = owner.parent if isinstance(owner, Operation) else None
         return block is not None and self._kernels[block].is_inside(value)
 
-    def state(self, op: DistOp) -> tuple[bool, ...]:
-        """Return whether a step is made again where it is used, is launched, writes its result, and
-        is the first in its kernel to read each of its operands."""
+    def role(self, op: DistOp) -> KernelRole:
+        """Return the role of a step in its kernel."""
         kernels = self._kernels[op.parent] if op.parent else FusedKernels()
-        made, part = op in kernels.made, op in kernels.last
-        reads = (
+        reads = tuple(
             not kernels.is_inside(value) and (op, number) not in self._read
             for number, value in enumerate(op.operands)
         )
-        return made, not part, not kernels.is_inside(op.result), *reads
+        writes = not kernels.is_inside(op.result)
+        return KernelRole(op in kernels.made, op not in kernels.last, writes, reads)
 
     def masked(self, op: DistOp) -> Masked | None:
         """Return the part of its kernel's elements that a step computes; None: all."""
@@ -89,7 +121,7 @@ class DeviceWork:
 
     def key(self, op: DistOp) -> tuple[object, ...]:
         """Return all that times depend on, beside types and properties."""
-        return (*self.state(op), self.masked(op))
+        return self.role(op), self.masked(op)
 
     def times(
         self, op: DistOp, types: Sequence[DistType], properties: dict[str, Attribute]
@@ -100,16 +132,16 @@ class DeviceWork:
             LayoutError: the step is not well typed.
             DiagnosticError: it computes, and a device has no rate.
         """
-        state, mask = self.state(op), self.masked(op)
-        key = (op.name, tuple(properties.items()), tuple(types), state, mask)
+        role, mask = self.role(op), self.masked(op)
+        key = (op.name, tuple(properties.items()), tuple(types), role, mask)
         if key not in self._known:
-            self._known[key] = self._times(op, types, properties, state, mask)
+            self._known[key] = self._times(op, types, properties, role, mask)
         return self._known[key]
 
     def seconds(self, times: StepTimes) -> float:
         """Return the time of a step on the slowest device."""
-        if self.shared is not None and not self.shared[0].isdisjoint(times.axes):
-            listed = [times.places[place] for place in self.shared[1]]
+        if self.shared is not None and not self.shared.axes.isdisjoint(times.axes):
+            listed = [times.places[place] for place in self.shared.places]
             return len(listed) / sum(1 / time for time in listed) if all(listed) else 0.0
         return max(times.places)
 
@@ -118,28 +150,27 @@ class DeviceWork:
         op: DistOp,
         types: Sequence[DistType],
         properties: dict[str, Attribute],
-        state: Sequence[bool],
+        role: KernelRole,
         mask: Masked | None,
     ) -> StepTimes:
         block = Block(arg_types=[DistTensorType(x) for x in types])
         made = type(op).make(self.mesh, *block.args, **properties)
-        again, launched, writes, *reads = state
-        if op.kind.is_view or again:
+        if op.kind.is_view or role.is_made_again:
             return StepTimes((0.0,) * len(self.places), frozenset(), dist_type(made.result))
         made.location = op.location
-        read = [x for x, is_read in zip(made.operands, reads, strict=True) if is_read]
-        written = int(dist_type(made.result).local_bytes(self.mesh)) if writes else 0
+        read = [x for x, is_read in zip(made.operands, role.reads, strict=True) if is_read]
+        written = int(dist_type(made.result).local_bytes(self.mesh)) if role.writes else 0
         sizes = [int(dist_type(x).local_bytes(self.mesh)) for x in read]
-        moved = sum(sizes) + written if not all(state[1:]) else made.kind.moved(sizes, written)
+        moved = sum(sizes) + written if not role.is_alone else made.kind.moved(sizes, written)
         if made.structure is not None:
             share = part_of(made, mask, self.mesh).share
             local = computed(made, made.structure, float(moved), share, self.mesh)
-            if local.product is not None and not all(state[1:]):  # it runs with others
+            if local.product is not None and not role.is_alone:  # it runs with others
                 inner = tuple((*pair, local.product) for pair in local.work)
                 local = replace(local, inner=inner, product=None)
         else:
             local = LocalStep(made.mnemonic, float(moved))
-        local = replace(local, launched=launched)
+        local = replace(local, launched=role.is_launched)
         values = [dist_type(x) for x in (*made.operands, made.result)]
         dims = {dim.axes for x in values for dim in x.dims if dim.axes}
         axes = frozenset(axis for own in dims for axis in own)

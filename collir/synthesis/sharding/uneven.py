@@ -26,7 +26,7 @@ from collir.layout import Axis, Mesh
 from collir.layout.cuts import units
 from collir.synthesis.propagation.graph import TensorGraph
 from collir.synthesis.propagation.moves import Moves
-from collir.synthesis.propagation.work import DeviceWork
+from collir.synthesis.propagation.work import DeviceWork, SharedWork
 from collir.synthesis.searching import Limit
 from collir.synthesis.sharding.linear import Vector, minimum
 from collir.synthesis.sharding.problem import Sharding
@@ -135,7 +135,8 @@ class _Recutting:
 
     def _bound(self) -> float:
         """Return the least time if every step had the best shares for it alone."""
-        self.work.shared = frozenset(self.even.of_axis[self.axis.name]), self.kind_of
+        axes = frozenset(self.even.of_axis[self.axis.name])
+        self.work.shared = SharedWork(axes, self.kind_of)
         sharding = self._sharding(self.even, self.work)
         self.work.shared = None
         return least_sum(sharding.sum, self.limit.left, branch=False).bound

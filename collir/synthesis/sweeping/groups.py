@@ -73,6 +73,20 @@ class Staged(NamedTuple):
         return _SMALL * float(self.before[number] + max(ends))
 
 
+class MicrobatchesInFlight(NamedTuple):
+    """The microbatches that a stage holds when a backward task begins.
+
+    Attributes:
+        inner: those in inner chunks of the model.
+        ends: those in its first and last chunk.
+        at_end: whether the task is of such an end chunk.
+    """
+
+    inner: int
+    ends: int
+    at_end: bool
+
+
 @dataclass(frozen=True)
 class ConfigurationEstimate:
     """The estimates for a configuration.
@@ -191,7 +205,7 @@ class ConfigurationGroup:
                 found[here] = np.maximum(found[here], self._held(place, moments)[here])
         return found
 
-    def _held(self, place: int, moments: Iterable[tuple[int, int, bool]]) -> Array:
+    def _held(self, place: int, moments: Iterable[MicrobatchesInFlight]) -> Array:
         """Return the bytes of a stage."""
         role = _role(place, self.shape.stages)
         memory = self.two[0].memory
@@ -199,7 +213,7 @@ class ConfigurationGroup:
         stage = self._throughout(memory[role], self.own[place])
         kept = [self.value(memory[n].kept, own) for n in (1, role)]
         inside = [self.value(memory[n].inside, own) for n in (1, role)]
-        held = (others * kept[0] + ends * kept[1] + inside[end] for others, ends, end in moments)
+        held = (x.inner * kept[0] + x.ends * kept[1] + inside[x.at_end] for x in moments)
         return stage + np.max([*held], axis=0)
 
     def _throughout(self, memory: PlaceMemory, layers: int) -> Array:
@@ -281,24 +295,26 @@ def _role(place: int, stages: int) -> int:
 @cache
 def in_flight(
     schedule: str, stages: int, microbatches: int, chunks: int, place: int
-) -> frozenset[tuple[int, int, bool]]:
-    """Return the largest numbers of microbatches in flight at a stage when a backward task begins:
-    in inner chunks, in the first and last chunk of the model, and whether the task is of such an
-    end chunk. Moments below another one are left out."""
+) -> frozenset[MicrobatchesInFlight]:
+    """Return the largest numbers of microbatches in flight at a stage when a backward task begins.
+
+    Moments at which no number is larger than at another one are left out.
+    """
     order = RULES[schedule].order(PipelineSize(stages, microbatches, chunks), place)
     ends = {0, len(RULES[schedule].chunk_places(stages, chunks)) - 1}
     held = [0, 0]
-    moments: set[tuple[int, int, bool]] = set()
+    moments: set[MicrobatchesInFlight] = set()
     for kind, chunk, _ in order:
         is_end = chunk in ends
         if kind == "F":
             held[is_end] += 1
         elif kind == "B":
-            moments.add((held[0], held[1], is_end))
+            moments.add(MicrobatchesInFlight(held[0], held[1], is_end))
             held[is_end] -= 1
     largest = (x for x in moments if not any(x != y and _covers(y, x) for y in moments))
     return frozenset(largest)
 
 
-def _covers(one: tuple[int, int, bool], other: tuple[int, int, bool]) -> bool:
-    return one[2] == other[2] and one[0] >= other[0] and one[1] >= other[1]
+def _covers(moment: MicrobatchesInFlight, other: MicrobatchesInFlight) -> bool:
+    same = moment.at_end == other.at_end
+    return same and moment.inner >= other.inner and moment.ends >= other.ends
