@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.dialects.machine import mesh_of
 from collir.ir.functions import functions_of
-from collir.targets.code.mpi_file import emit_c
+from collir.targets.code.mpi_file import MpiFile
 
 INCLUDES = ("mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h", "limits.h")
 
@@ -120,7 +120,7 @@ def emit_all(module: ModuleOp, elements: int, listed: Sequence[Timed], others: s
     main = _MAIN.replace("INIT", "\n".join(created))
     main = main.replace("FREE", "\n".join(f"  {name}_destroy(mesh_{name});" for name in names))
     lines = [
-        emit_c(module, includes=INCLUDES),
+        MpiFile(module).text(INCLUDES),
         f"#define ELEMENTS {elements}",
         f"#define RANKS {mesh_of(functions[0]).devices}",
         f"#define FUNCTIONS {len(listed)}",

@@ -1,7 +1,6 @@
 """The work of ``collir export msccl``: write an algorithm, once it is proven as it stands there."""
 
 import argparse
-import sys
 
 from collir.algorithms.checking import check
 from collir.algorithms.msccl_xml import text_of
@@ -9,16 +8,13 @@ from collir.algorithms.program import ChunkProgram
 from collir.importing.algorithms.msccl_xml import read_msccl_xml
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.tools.algorithm_choice import program_of_options
-from collir.tools.shell import write_whole
+from collir.tools.shell import write_or_print
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the file; return the exit status."""
     text = exported(program_of_options(options), options.runtime)
-    if options.output:
-        write_whole(options.output, text)
-    else:
-        sys.stdout.write(text)
+    write_or_print(options.output, text)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import gc
-import sys
 
 from collir.algorithms.checking import CAPACITY, check
 from collir.algorithms.fusion import fused_program
@@ -14,17 +13,14 @@ from collir.importing.algorithms.mscclpp import read_mscclpp
 from collir.importing.values import ReadError
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.tools.algorithm_choice import program_of_options
-from collir.tools.shell import write_whole
+from collir.tools.shell import write_or_print
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the file; return the exit status."""
     gc.set_threshold(50_000, 20, 100)  # files are large, and hardly any of it is garbage
     text = exported_plan(program_of_options(options), options.channel)
-    if options.output:
-        write_whole(options.output, text)
-    else:
-        sys.stdout.write(text)
+    write_or_print(options.output, text)
     return 0
 
 

@@ -26,7 +26,7 @@ from collir.targets.reports.sizes import bytes_of
 from collir.targets.reports.text import bytes_text
 from collir.tools.foreign import read_foreign
 from collir.tools.measured import machine_named
-from collir.tools.shell import UsageError, check_folders, write_whole
+from collir.tools.shell import UsageError, check_folders, write_or_print
 from collir.tools.tuner_check import LEAST_GAIN, TunedCollective, problems
 
 LAST = 2**63 - 1
@@ -64,10 +64,7 @@ def run(options: argparse.Namespace) -> int:
     assert not list(problems(read_tuner(text), tuned)), "the file does not say what was priced"
     for collective in tuned:
         sys.stderr.write(f"{_gain(collective)}\n")
-    if options.output:
-        write_whole(options.output, text)
-    else:
-        sys.stdout.write(text)
+    write_or_print(options.output, text)
     return 0
 
 

@@ -164,6 +164,18 @@ def check_folders(*paths: str | None) -> None:
             raise DiagnosticError(Diagnostic(message))
 
 
+def write_or_print(path: str | None, text: str) -> None:
+    """Write a text to a file, see ``write_whole``; print it if no file is named.
+
+    Raises:
+        DiagnosticError: the file cannot be written.
+    """
+    if path:
+        write_whole(path, text)
+    else:
+        sys.stdout.write(text)
+
+
 def write_whole(path: str, contents: str | bytes) -> None:
     """Write a file that appears whole or not at all; of a link, the file it leads to.
 

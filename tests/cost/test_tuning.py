@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from collir.cost.collectives import nccl
 from collir.cost.collectives.tuning import (
     KINDS,
-    chosen_ranges,
     expected_prices,
     fastest_ranges,
     own_prices,
@@ -41,17 +40,16 @@ kinds = st.sampled_from(KINDS)
 @settings(max_examples=40)
 @given(groups(), kinds, st.lists(SIZES, min_size=20, max_size=40))
 def test_every_size_has_its_best_choice(group: Group, kind: str, sizes: list[int]) -> None:
-    for ranges, prices in ((fastest_ranges, own_prices), (chosen_ranges, expected_prices)):
-        found = ranges(kind, group, 0, LAST)
-        assert (found[0].first, found[-1].last) == (0, LAST)
-        ends = [size for each in found for size in (each.first, each.last)]
-        for size in (*sizes, *ends):
-            [own] = [each for each in found if each.first <= size <= each.last]
-            at_size = prices(kind, group, size)
-            assert at_size[own.choice] <= min(at_size.values()) * (1 + 1e-12)
-        for one, after in itertools.pairwise(found):
-            assert one.last + 1 == after.first
-            assert one.choice != after.choice
+    found = fastest_ranges(kind, group, 0, LAST)
+    assert (found[0].first, found[-1].last) == (0, LAST)
+    ends = [size for each in found for size in (each.first, each.last)]
+    for size in (*sizes, *ends):
+        [own] = [each for each in found if each.first <= size <= each.last]
+        at_size = own_prices(kind, group, size)
+        assert at_size[own.choice] <= min(at_size.values()) * (1 + 1e-12)
+    for one, after in itertools.pairwise(found):
+        assert one.last + 1 == after.first
+        assert one.choice != after.choice
 
 
 @settings(max_examples=15)
@@ -87,11 +85,12 @@ def test_estimates_stay_close_to_straight_lines_between_bends(
 def test_what_is_saved_is_known_where_both_choices_are() -> None:
     machine = Machine("m", (Level("node", 2, 12.5e9, 10e-6), Level("gpu", 8, 100e9, 2e-6)))
     group = group_of(machine, 16)
-    chosen = chosen_ranges("all_reduce", group, 0, LAST)
-    for each in chosen:
-        prices = own_prices("all_reduce", group, each.first)
-        part = saved("all_reduce", group, each.first)
-        assert part == 1 - min(prices.values()) / prices[each.choice]
+    for size in nccl.bends("all_reduce", group):
+        prices = own_prices("all_reduce", group, size)
+        expected = expected_prices("all_reduce", group, size)
+        chosen = min(expected, key=lambda choice: expected[choice])
+        part = saved("all_reduce", group, size)
+        assert part == 1 - min(prices.values()) / prices[chosen]
 
 
 def test_a_change_between_powers_of_two_is_found_to_the_byte() -> None:

@@ -197,7 +197,6 @@ SUBJECTS = {
     "importing/traces/nsys_sqlite.py": "what NCCL's marks call them",
     "importing/traces/program.py": "the types of blocks of which only bytes are known",
     "importing/traces/xla_collectives.py": "what XLA calls them",
-    "semantics/reference/chunks.py": "the five collectives of P²",
     "synthesis/programs/fixed.py": "fixed strategies, by the steps they are made of",
     "synthesis/programs/strategies.py": "fixed strategies, of an all_reduce",
     "synthesis/programs/accumulation.py": "sums in another element type, by the steps they are",

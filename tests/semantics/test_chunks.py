@@ -12,11 +12,11 @@ from itertools import product
 import numpy as np
 import pytest
 from support.programs.collectives import SIZES, mesh_of_sizes, ordered_lists
+from support.semantics.chunks import ChunkError, ChunkState, goal, initial, step
 
 from collir.layout import Axis, DistType, DType, Factor, LayoutError, Mesh, Reduction, rules
 from collir.layout.cuts import cuts
 from collir.machine import Level, Machine
-from collir.semantics.reference.chunks import ChunkError, ChunkState, goal, initial, step
 from collir.semantics.reference.devices import coordinate, groups, index_in
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast")

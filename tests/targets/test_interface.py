@@ -19,22 +19,21 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.targets.code.c_file import Interface
-from collir.targets.code.mpi_file import emit_c
+from collir.targets.code.mpi_file import MpiFile
 from collir.targets.code.mpi_harness import emit_harness
 from collir.tools import mpi_run
 from collir.tools.mpi_run import compile_c, mpiexec
 
 STRICT = ("-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-pedantic", "-Werror")
-_INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 
 
 def in_parts(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
     """Return the harness of functions, which starts each of them and then waits for it."""
-    whole, plain = emit_harness(module, functions), emit_c(module, includes=_INCLUDES)
+    whole, plain = emit_harness(module, functions), MpiFile(module).text()
     assert whole.startswith(plain)
     call = re.compile(r"return (\w+)\((mesh_\w+)(.*)\);")
     parts = r"int err = \1_start(\2\3);\n  return err == MPI_SUCCESS ? \1_wait(\2) : err;"
-    code = emit_c(module, includes=_INCLUDES, interface=Interface(parts=True))
+    code = MpiFile(module, interface=Interface(parts=True)).text()
     rest = call.sub(parts, whole[len(plain) :])
     assert rest.count("_wait(") == len(functions)
     return code + rest
@@ -76,8 +75,8 @@ def shared(code: str) -> dict[str, tuple[str, str, int]]:
 
 def in_place(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
     """Return the harness of functions, a result of which lies in an argument where it may."""
-    whole, plain = emit_harness(module, functions), emit_c(module, includes=_INCLUDES)
-    code = emit_c(module, includes=_INCLUDES, interface=Interface(in_place=True))
+    whole, plain = emit_harness(module, functions), MpiFile(module).text()
+    code = MpiFile(module, interface=Interface(in_place=True)).text()
     rest = whole[len(plain) :]
     for name, (result, argument, size) in shared(code).items():
         [head] = re.findall(rf"^int {name}\(struct \w+ \*mesh, (.*)\)$", code, re.M)
@@ -99,7 +98,7 @@ def test_results_in_the_memory_of_arguments(
     meshes = [random_mesh(rng, 4, f"m{index}") for index in range(3)]
     functions = [random_function(rng, rng.choice(meshes), 5, f"f{i}") for i in range(60)]
     module = module_of(meshes, functions)
-    assert shared(emit_c(module, interface=Interface(in_place=True)))
+    assert shared(MpiFile(module, interface=Interface(in_place=True)).text())
     monkeypatch.setattr(mpi_run, "emit_harness", in_place)
     assert differences(module, functions, tmp_path) == []
 

@@ -5,7 +5,7 @@ per chunk and a column per contributing device. Here it is one integer: row i is
 i k on. Contents are numbered, so that a state is a tuple of small integers, and the effect of a
 collective on a group's contents is computed once.
 
-``collir.semantics.reference.chunks`` has the same rules on numpy matrices, as the oracle of tests.
+``tests/support/semantics/chunks.py`` has the same rules on numpy matrices, as the oracle of tests.
 """
 
 from collections.abc import Callable

@@ -30,10 +30,12 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError, Sources
 from collir.ir.functions import check_no_weights, check_programs, functions_of
 from collir.layout.coll import ALL_REDUCE
+from collir.layout.types import without_formulas
 from collir.synthesis.options import ParallelOptions
 from collir.synthesis.programs.build import dims_of
 from collir.synthesis.programs.choices import needs_search, placed_mesh, priced_programs
 from collir.synthesis.programs.search_options import SearchOptions
+from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import CollectiveStep, StepSequence
 from collir.synthesis.propagation.propagate import explicit
 from collir.synthesis.searching import gap_of, remark_cut_off, search_workers, session
@@ -166,7 +168,7 @@ class StrategiesReport(ParallelOptions, Target):
             count = None if ended else len(candidates)
             return Strategies(function, op, candidates, count, baseline, bound, ended, gap)
         options = SearchOptions(
-            model, self.top, self.memory or None, self.seconds, counted=True, chunks=self.chunks
+            model, self.top, self.memory or None, self.seconds, chunks=self.chunks
         )
         priced = priced_programs(op, options, seconds_sent(baseline) if baseline else None)
         result = replace(priced.first, candidates=tuple(priced.candidates), ended=priced.ended)
@@ -183,7 +185,7 @@ class StrategiesReport(ParallelOptions, Target):
             function,
             op,
             list(result.candidates),
-            result.count,
+            _count(op, options),
             baseline,
             bound,
             result.ended,
@@ -203,6 +205,18 @@ class StrategiesReport(ParallelOptions, Target):
         """Return the entries of JSON."""
         model = self.cost_model()
         return [_json(strategies, self.top, model) for strategies in self.strategies(module)]
+
+
+def _count(op: DistOp, options: SearchOptions) -> int | None:
+    """Return the number of programs on the whole value; None if the order of shards matters."""
+    mesh = mesh_of(op)
+    source, target = (without_formulas(dist_type(x)) for x in (op.operands[0], op.result))
+    memory = None
+    if options.memory is not None:
+        memory = options.memory * (source.local_bytes(mesh) + target.local_bytes(mesh))
+    if not is_unordered(source, target):
+        return None
+    return StatePaths(mesh, source, target, options.model, memory).count()
 
 
 def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[StepSequence], str]:

@@ -1,4 +1,4 @@
-"""The sizes between which one algorithm and protocol of NCCL is the fastest, or is NCCL's choice.
+"""The sizes between which one algorithm and protocol of NCCL is the fastest.
 
 Every change is found to the byte. Between two sizes without a bend between them (``nccl.bends``)
 the estimates are straight lines, or those of trees, which stay close to one. A choice that is best
@@ -43,25 +43,7 @@ def expected_prices(kind: str, group: Group, size: int) -> dict[str, float]:
 
 def fastest_ranges(kind: str, group: Group, first: int, last: int) -> list[SizeRange]:
     """Return the fastest algorithm and protocol for all sizes from ``first`` to ``last``."""
-    return _ranges(partial(own_prices, kind, group), nccl.bends(kind, group), first, last)
-
-
-def chosen_ranges(kind: str, group: Group, first: int, last: int) -> list[SizeRange]:
-    """Return NCCL's own choice for all sizes from ``first`` to ``last``."""
-    return _ranges(partial(expected_prices, kind, group), nccl.bends(kind, group), first, last)
-
-
-def saved(kind: str, group: Group, size: int) -> float:
-    """Return the part of the time of NCCL's choice that the fastest algorithm saves."""
-    own = own_prices(kind, group, size)
-    chosen = own[_best(expected_prices(kind, group, size))]
-    return 1 - min(own.values()) / chosen if chosen else 0.0
-
-
-def _ranges(
-    prices: Callable[[int], Prices], bends: list[int], first: int, last: int
-) -> list[SizeRange]:
-    prices = cache(prices)
+    prices, bends = cache(partial(own_prices, kind, group)), nccl.bends(kind, group)
     starts = [first, *(size for size in bends if first < size <= last), last + 1]
     changes: list[tuple[int, str]] = []
     for start, after in pairwise(starts):
@@ -71,6 +53,13 @@ def _ranges(
                 changes.append((size, choice))
     ends = [*(size for size, _ in changes[1:]), last + 1]
     return [SizeRange(size, end - 1, x) for (size, x), end in zip(changes, ends, strict=True)]
+
+
+def saved(kind: str, group: Group, size: int) -> float:
+    """Return the part of the time of NCCL's choice that the fastest algorithm saves."""
+    own = own_prices(kind, group, size)
+    chosen = own[_best(expected_prices(kind, group, size))]
+    return 1 - min(own.values()) / chosen if chosen else 0.0
 
 
 def _changes(

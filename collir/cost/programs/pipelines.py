@@ -60,14 +60,6 @@ class PipelineRun:
         """Seconds that each place is idle from 0 to the end of the last task of all."""
         return tuple(self.time - busy for busy in self.busy)
 
-    @property
-    def inner_bubbles(self) -> tuple[float, ...]:
-        """Seconds that each place is idle between its first and its last task."""
-        return tuple(
-            ends[-1] - starts[0] - busy if starts else 0.0
-            for starts, ends, busy in zip(self.starts, self.ends, self.busy, strict=True)
-        )
-
     def held(
         self, place: int, kept: Mapping[int, KeptActivations] | None = None
     ) -> tuple[NDArray[np.float64], Amounts]:

@@ -19,8 +19,9 @@ from collir.importing.measurements.tables import (
     MeasuredRow,
     MeasuredTable,
     MeasuredTables,
+    TablesRead,
+    check_asked,
     is_time,
-    nothing_left,
 )
 from collir.importing.numbers import integer
 from collir.importing.values import ReadError, Remark, TextPlace, shown
@@ -47,8 +48,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     Raises:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
-    remarks: list[Remark] = []
-    tables: list[MeasuredTable] = []
+    read = TablesRead()
     found = log_tables(text, _TITLE, _HEADER)
     end = 0 if text.endswith("\n") else text.count("\n") + 1
     for table in found:
@@ -59,28 +59,20 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
                 table.place,
             )
         if own not in KINDS or own == "send":
-            message = f"'{shown(own)}' is no collective whose times are read: it is left out"
-            remarks.append(Remark(message, table.place))
+            read.leave_out(own, table.place)
             continue
-        if kind not in (None, own):
-            raise ReadError(f"this table is of {own}, but {kind} is asked for", table.place)
+        check_asked(own, kind, table.place)
         ranks = int(table.title[2]) if table.title else 0
         rows = [
             row
             for place, line in table.lines
-            if (row := _row(line, place, own, ranks, table, remarks))
+            if (row := _row(line, place, own, ranks, table, read.remarks))
         ]
         if rows and own in _OF_A_RANK and rows[-1].place.line == end:
             message = "the file ends in this line, whose bandwidth may be cut off: it is left out"
-            remarks.append(Remark(message, rows.pop().place))
-        if rows:
-            tables.append(MeasuredTable(tuple(rows), table.place, ranks=ranks))
-        else:
-            message = "this table has no times: the file may be cut off"
-            remarks.append(Remark(message, table.place))
-    if not tables:
-        raise nothing_left(remarks, found[0].place)
-    return MeasuredTables("Times of DeepSpeed.", tuple(tables), tuple(remarks))
+            read.remarks.append(Remark(message, rows.pop().place))
+        read.add(MeasuredTable(tuple(rows), table.place, ranks=ranks))
+    return read.all("Times of DeepSpeed.", found[0].place)
 
 
 def _row(

@@ -9,14 +9,16 @@ the same time, and each has its lines.
 import re
 from dataclasses import dataclass, field
 
-from collir.importing.measurements import logs
+from collir.importing.measurements.log_tables import log_tables
 from collir.importing.measurements.tables import (
     MAX_SIZE,
     MeasuredRow,
     MeasuredTable,
     MeasuredTables,
+    check_asked,
     is_time,
     nothing_left,
+    seconds_of,
 )
 from collir.importing.numbers import integer
 from collir.importing.values import ReadError, Remark, TextPlace, shown
@@ -53,9 +55,9 @@ class _Run:
     ``time`` is the column of the time; ``groups`` of ``ranks`` ran at the same time.
     """
 
+    kind: str
+    per_rank: bool
     place: TextPlace
-    title: str
-    prefix: str
     ranks: int = 0
     groups: int = 1
     columns: list[str] = field(default_factory=list[str])
@@ -70,38 +72,32 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         ReadError: no benchmark can be used, or a benchmark has other columns.
     """
     runs: list[_Run] = []
-    streams: dict[str, _Run] = {}
     remarks: list[Remark] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        place = TextPlace(number)
-        if match := _TITLE.search(line):
-            prefix = line[: match.start()]
-            runs.append(_Run(place, _blocking(match[1]), prefix))
-            logs.begin(streams, prefix, runs[-1])
-            if runs[-1].title not in _KINDS:
-                text = f"'{shown(match[1])}' is not read: collectives are, and PingPong"
-                remarks.append(Remark(text, place))
+    found = log_tables(text, _TITLE)
+    for table in found:
+        assert table.title is not None
+        title = table.title[1]
+        if _blocking(title) not in _KINDS:
+            message = f"'{shown(title)}' is not read: collectives are, and PingPong"
+            remarks.append(Remark(message, table.place))
             continue
-        for run in streams.values():
-            rest = logs.without(run.prefix, line)
-            if rest is not None and run.title in _KINDS:
-                _line(run, rest, place, remarks)
-    known = [run for run in runs if run.title in _KINDS]
-    if not any(run.rows for run in known):
-        place = (known or runs)[0].place if runs else TextPlace(1)
-        if known and remarks:
+        runs.append(_Run(*_KINDS[_blocking(title)], table.place))
+        for place, line in table.lines:
+            _line(runs[-1], line, place, remarks)
+    remarks.sort(key=lambda remark: remark.place.line)
+    if not any(run.rows for run in runs):
+        place = runs[0].place if runs else found[0].place if found else TextPlace(1)
+        if runs and remarks:
             raise nothing_left(remarks, place)
         raise ReadError("there is no benchmark of IMB here whose times can be used", place)
-    text = "this benchmark has no times: the file may be cut off"
-    remarks += [Remark(text, run.place) for run in known if not run.rows]
-    tables = tuple(_table(run, kind) for run in known if run.rows)
+    message = "this benchmark has no times: the file may be cut off"
+    remarks += [Remark(message, run.place) for run in runs if not run.rows]
+    tables = tuple(_table(run, kind) for run in runs if run.rows)
     return MeasuredTables("Times of the Intel MPI Benchmarks.", tables, tuple(remarks))
 
 
 def _table(run: _Run, kind: str | None) -> MeasuredTable:
-    measured, _ = _KINDS[run.title]
-    if kind not in (None, measured):
-        raise ReadError(f"this benchmark is of {measured}, but {kind} is asked for", run.place)
+    check_asked(run.kind, kind, run.place, "benchmark")
     return MeasuredTable(tuple(run.rows), run.place, ranks=run.ranks, beside=run.groups)
 
 
@@ -139,9 +135,5 @@ def _line(run: _Run, line: str, place: TextPlace, remarks: list[Remark]) -> None
         if is_time(defects := values.get("defects", "0")):
             remarks.append(Remark(f"{shown(defects)} defects: this line is left out", place))
             return
-        if not is_time(time := cells[run.time]):
-            text = f"'{shown(time)}' is not a time above 0 us: this line is left out"
-            remarks.append(Remark(text, place))
-            return
-        kind, per_rank = _KINDS[run.title]
-        run.rows.append(MeasuredRow(kind, size, float(time) * 1e-6, place, per_rank))
+        if seconds := seconds_of(cells[run.time], place, remarks):
+            run.rows.append(MeasuredRow(run.kind, size, seconds, place, run.per_rank))

@@ -25,11 +25,14 @@ class LogTable:
     lines: list[tuple[TextPlace, str]] = field(default_factory=list[tuple[TextPlace, str]])
 
 
-def log_tables(text: str, title: re.Pattern[str], header: re.Pattern[str]) -> list[LogTable]:
+def log_tables(
+    text: str, title: re.Pattern[str], header: re.Pattern[str] | None = None
+) -> list[LogTable]:
     """Return the tables of a text, in order; those without names of columns too.
 
     What stands in front of a title or of names of columns is the prefix of the lines below. Lines
-    with another prefix belong to other tables, or to none.
+    with another prefix belong to other tables, or to none. Names of columns are lines as others if
+    there is no pattern of them.
     """
     found: list[LogTable] = []
     streams: dict[str, tuple[str, LogTable]] = {}
@@ -39,7 +42,7 @@ def log_tables(text: str, title: re.Pattern[str], header: re.Pattern[str]) -> li
             prefix = line[: match.start()]
             found.append(LogTable(place, match))
             logs.begin(streams, prefix, (prefix, found[-1]))
-        elif match := header.search(line):
+        elif header and (match := header.search(line)):
             prefix = line[: match.start()]
             _, table = streams.get(logs.stream(prefix), ("", None))
             if table is None or table.header:

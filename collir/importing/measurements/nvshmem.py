@@ -13,10 +13,10 @@ from collir.importing.measurements.log_tables import LogTable, log_tables
 from collir.importing.measurements.nccl_run import NcclRun, Time, printed_interval
 from collir.importing.measurements.tables import (
     MAX_SIZE,
-    MeasuredTable,
     MeasuredTables,
+    TablesRead,
+    check_asked,
     is_time,
-    nothing_left,
 )
 from collir.importing.numbers import integer
 from collir.importing.values import ReadError, Remark, TextPlace, shown
@@ -48,27 +48,23 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     Raises:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
-    remarks: list[Remark] = []
-    tables: list[MeasuredTable] = []
+    read = TablesRead()
     found = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
     for table in found:
         own = _JOBS[table.title[1]] if table.title else kind
         if not own:
             message = "it is not said which collective this is: --from FILE,collective=all_reduce"
             raise ReadError(message, table.place)
-        if kind not in (None, own):
-            raise ReadError(f"this table is of {own}, but {kind} is asked for", table.place)
+        check_asked(own, kind, table.place)
         run = NcclRun(table.place, own)
-        before = len(remarks)
-        _read_lines(table, run, remarks)
+        before = len(read.remarks)
+        _read_lines(table, run, read.remarks)
         if run.times:
-            tables.append(run.table(None, remarks))
-        elif len(remarks) == before:
+            read.tables.append(run.table(None, read.remarks))
+        elif len(read.remarks) == before:
             message = "this table has no times that can be used: the file may be cut off"
-            remarks.append(Remark(message, table.place))
-    if not tables:
-        raise nothing_left(remarks, found[0].place)
-    return MeasuredTables("Times of NVSHMEM.", tuple(tables), tuple(remarks))
+            read.remarks.append(Remark(message, table.place))
+    return read.all("Times of NVSHMEM.", found[0].place)
 
 
 def _read_lines(table: LogTable, run: NcclRun, remarks: list[Remark]) -> None:

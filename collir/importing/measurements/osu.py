@@ -9,14 +9,15 @@ computation beside them; that without it is read.
 import re
 from dataclasses import dataclass, field
 
-from collir.importing.measurements import logs
+from collir.importing.measurements.log_tables import log_tables
 from collir.importing.measurements.tables import (
     MAX_SIZE,
     MeasuredRow,
     MeasuredTable,
     MeasuredTables,
-    is_time,
+    check_asked,
     nothing_left,
+    seconds_of,
 )
 from collir.importing.numbers import integer
 from collir.importing.values import ReadError, Remark, TextPlace, shown
@@ -52,9 +53,9 @@ class _Run:
     by a comment of another program behind its times.
     """
 
+    kind: str
+    per_rank: bool
     place: TextPlace
-    title: str
-    prefix: str
     columns: int = 0
     time: int = 0
     rows: list[MeasuredRow] = field(default_factory=list[MeasuredRow])
@@ -68,41 +69,34 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         ReadError: no benchmark can be used, or a benchmark has other columns.
     """
     runs: list[_Run] = []
-    streams: dict[str, _Run] = {}
     remarks: list[Remark] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        place = TextPlace(number)
-        if match := TITLE.search(line):
-            prefix = line[: match.start()]
-            runs.append(_Run(place, _MODES.sub("", match[1]).strip(), prefix))
-            logs.begin(streams, prefix, runs[-1])
-            if runs[-1].title not in _KINDS:
-                message = f"'{shown(match[1])}' is not read: collectives are, and latency"
-                remarks.append(Remark(message, place))
+    for table in log_tables(text, TITLE):
+        assert table.title is not None
+        title = _MODES.sub("", table.title[1]).strip()
+        if title not in _KINDS:
+            message = f"'{shown(table.title[1])}' is not read: collectives are, and latency"
+            remarks.append(Remark(message, table.place))
             continue
-        for run in streams.values():
-            rest = logs.without(run.prefix, line)
-            if rest is not None and run.title in _KINDS and not run.closed:
-                _line(run, rest, place, remarks)
-    known = [run for run in runs if run.title in _KINDS]
-    if not known:
+        runs.append(_Run(*_KINDS[title], table.place))
+        for place, line in table.lines:
+            if not runs[-1].closed:
+                _line(runs[-1], line, place, remarks)
+    remarks.sort(key=lambda remark: remark.place.line)
+    if not runs:
         place = remarks[0].place if remarks else TextPlace(1)
         raise ReadError("there is no benchmark of OSU here whose times can be used", place)
     message = "this benchmark has no times: the file may be cut off"
-    if not any(run.rows for run in known):
-        raise (
-            nothing_left(remarks, known[0].place) if remarks else ReadError(message, known[0].place)
-        )
-    remarks += [Remark(message, run.place) for run in known if not run.rows]
-    tables = tuple(_table(run, kind) for run in known if run.rows)
+    if not any(run.rows for run in runs):
+        place = runs[0].place
+        raise nothing_left(remarks, place) if remarks else ReadError(message, place)
+    remarks += [Remark(message, run.place) for run in runs if not run.rows]
+    tables = tuple(_table(run, kind) for run in runs if run.rows)
     return MeasuredTables("Times of the OSU micro-benchmarks.", tables, tuple(remarks))
 
 
 def _table(run: _Run, kind: str | None) -> MeasuredTable:
-    measured, _ = _KINDS[run.title]
-    if kind not in (None, measured):
-        raise ReadError(f"this benchmark is of {measured}, but {kind} is asked for", run.place)
-    return MeasuredTable(tuple(run.rows), run.place, ranks=2 if measured == "send" else 0)
+    check_asked(run.kind, kind, run.place, "benchmark")
+    return MeasuredTable(tuple(run.rows), run.place, ranks=2 if run.kind == "send" else 0)
 
 
 def _line(run: _Run, line: str, place: TextPlace, remarks: list[Remark]) -> None:
@@ -124,11 +118,7 @@ def _line(run: _Run, line: str, place: TextPlace, remarks: list[Remark]) -> None
             remarks.append(Remark(f"{message}: it is left out", place))
         elif times[-1].lower().startswith("fail"):
             remarks.append(Remark("its results were wrong: this line is left out", place))
-        elif not is_time(time := times[run.time]):
-            message = f"'{shown(time)}' is not a time above 0 us: this line is left out"
-            remarks.append(Remark(message, place))
-        elif size:
-            kind, per_rank = _KINDS[run.title]
-            run.rows.append(MeasuredRow(kind, size, float(time) * 1e-6, place, per_rank))
+        elif (seconds := seconds_of(times[run.time], place, remarks)) and size:
+            run.rows.append(MeasuredRow(run.kind, size, seconds, place, run.per_rank))
     elif run.columns and _NUMBERS.match(line):
         remarks.append(Remark("this line has more than numbers: it is left out", place))

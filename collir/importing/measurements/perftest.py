@@ -13,8 +13,9 @@ from collir.importing.measurements.tables import (
     MeasuredRow,
     MeasuredTable,
     MeasuredTables,
+    TablesRead,
     is_time,
-    nothing_left,
+    seconds_of,
 )
 from collir.importing.numbers import integer
 from collir.importing.values import ReadError, Remark, TextPlace, shown
@@ -41,8 +42,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     Raises:
         ReadError: there is no latency test of messages, or a collective is asked for.
     """
-    remarks: list[Remark] = []
-    tables: list[MeasuredTable] = []
+    read = TablesRead()
     found = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
     if not found:
         raise ReadError("this table has other columns than times or bandwidths", TextPlace(1))
@@ -51,18 +51,14 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
             raise ReadError(f"these are messages (send), but {kind} is asked for", table.place)
         verb = table.title["verb"] if table.title else ""
         if average := _AVERAGE.search(table.header):
-            _bandwidth(table, _BANDWIDTHS[average[1]], remarks)
+            _bandwidth(table, _BANDWIDTHS[average[1]], read.remarks)
         elif verb in ("RDMA_Read", "Raw Ethernet") or verb.startswith("Atomic"):
             message = "these operations wait for an answer, and are no messages one way"
-            remarks.append(Remark(f"{message}: they are left out", table.place))
-        elif rows := _latencies(table, remarks):
-            tables.append(MeasuredTable(tuple(rows), table.place, hosts=(1, 1), ranks=2))
+            read.remarks.append(Remark(f"{message}: they are left out", table.place))
         else:
-            message = "this table has no times: the file may be cut off"
-            remarks.append(Remark(message, table.place))
-    if not tables:
-        raise nothing_left(remarks, found[0].place)
-    return MeasuredTables("Times of perftest.", tuple(tables), tuple(remarks))
+            rows = tuple(_latencies(table, read.remarks))
+            read.add(MeasuredTable(rows, table.place, hosts=(1, 1), ranks=2))
+    return read.all("Times of perftest.", found[0].place)
 
 
 def _latencies(table: LogTable, remarks: list[Remark]) -> list[MeasuredRow]:
@@ -79,11 +75,10 @@ def _latencies(table: LogTable, remarks: list[Remark]) -> list[MeasuredRow]:
         if len(cells) < least:
             message = f"this line has {len(cells)} of {len(columns)} columns: it is left out"
             remarks.append(Remark(message, place))
-        elif not is_time(cells[at]):
-            message = f"'{shown(cells[at])}' is not a time above 0 us: this line is left out"
-            remarks.append(Remark(message, place))
-        elif size := integer(cells[0], "a size", place, 0, MAX_SIZE):
-            rows.append(MeasuredRow("send", size, float(cells[at]) * 1e-6, place))
+        elif (seconds := seconds_of(cells[at], place, remarks)) and (
+            size := integer(cells[0], "a size", place, 0, MAX_SIZE)
+        ):
+            rows.append(MeasuredRow("send", size, seconds, place))
     return rows
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from collir.cost.collectives.collective import Collective, Route
 from collir.cost.collectives.table import COSTS
@@ -89,6 +89,56 @@ _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?")
 def is_time(text: str) -> bool:
     """Return whether a text is a number of microseconds above 0, in seconds too."""
     return bool(_NUMBER.fullmatch(text)) and 0 < float(text) * 1e-6 < math.inf
+
+
+def seconds_of(text: str, place: TextPlace, remarks: list[Remark]) -> float:
+    """Return a number of microseconds in seconds; 0 with a remark if it is no time."""
+    if is_time(text):
+        return float(text) * 1e-6
+    message = f"'{shown(text)}' is not a time above 0 us: this line is left out"
+    remarks.append(Remark(message, place))
+    return 0.0
+
+
+def check_asked(own: str, kind: str | None, place: TextPlace, noun: str = "table") -> None:
+    """Check that times of ``own`` are those that are asked for.
+
+    Raises:
+        ReadError: another collective is asked for.
+    """
+    if kind not in (None, own):
+        raise ReadError(f"this {noun} is of {own}, but {kind} is asked for", place)
+
+
+@dataclass
+class TablesRead:
+    """The tables of a text, while it is read."""
+
+    tables: list[MeasuredTable] = field(default_factory=list[MeasuredTable])
+    remarks: list[Remark] = field(default_factory=list[Remark])
+
+    def add(self, table: MeasuredTable) -> None:
+        """Add a table, or a remark if it has no times."""
+        if table.rows:
+            self.tables.append(table)
+        else:
+            message = "this table has no times: the file may be cut off"
+            self.remarks.append(Remark(message, table.place))
+
+    def leave_out(self, own: str, place: TextPlace) -> None:
+        """Add a remark on a table that is of no collective whose times are read."""
+        message = f"'{shown(own)}' is no collective whose times are read: it is left out"
+        self.remarks.append(Remark(message, place))
+
+    def all(self, about: str, place: TextPlace) -> MeasuredTables:
+        """Return the tables, of a text that begins at a place.
+
+        Raises:
+            ReadError: there is none.
+        """
+        if not self.tables:
+            raise nothing_left(self.remarks, place)
+        return MeasuredTables(about, tuple(self.tables), tuple(self.remarks))
 
 
 _EXTENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::\s*([0-9]{1,10})\s*(?:\+\s*([0-9]{1,10})\s*)?)?")

@@ -21,8 +21,9 @@ from collir.importing.measurements.tables import (
     MeasuredRow,
     MeasuredTable,
     MeasuredTables,
+    TablesRead,
+    check_asked,
     is_time,
-    nothing_left,
 )
 from collir.importing.numbers import integer
 from collir.importing.values import ReadError, Remark, TextPlace, shown
@@ -50,26 +51,17 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     Raises:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
-    remarks: list[Remark] = []
+    read = TablesRead()
     found = log_tables(text, _TITLE, _HEADER)
-    tables: list[MeasuredTable] = []
     for table in found:
         own = _kind(table, kind, file)
         if own not in KINDS:
-            message = f"'{shown(own)}' is no collective whose times are read: it is left out"
-            remarks.append(Remark(message, table.place))
+            read.leave_out(own, table.place)
             continue
-        if kind not in (None, own):
-            raise ReadError(f"this table is of {own}, but {kind} is asked for", table.place)
-        rows = _rows(table, own, remarks)
-        if rows:
-            tables.append(MeasuredTable(tuple(rows), table.place, ranks=_ranks(table)))
-        else:
-            message = "this table has no times: the file may be cut off"
-            remarks.append(Remark(message, table.place))
-    if not tables:
-        raise nothing_left(remarks, found[0].place)
-    return MeasuredTables("Times of torch.distributed.", tuple(tables), tuple(remarks))
+        check_asked(own, kind, table.place)
+        rows = tuple(_rows(table, own, read.remarks))
+        read.add(MeasuredTable(rows, table.place, ranks=_ranks(table)))
+    return read.all("Times of torch.distributed.", found[0].place)
 
 
 def _kind(table: LogTable, asked: str | None, file: str) -> str:

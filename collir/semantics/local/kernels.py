@@ -34,20 +34,16 @@ def computed(op: ComputeOp, step: DistOp, inputs: Sequence[Array], starts: Seque
             return whole[tuple(slice(start, start + size) for start, size in blocks)]
         case "constant":
             return nn.FUNCTIONS[name](step, inputs)
-        case "take":
+        case "take" | "take_along_dim":
+            take = selections.take if name == "take" else selections.take_along
             dim = step.integer("dim")
-            return selections.take(inputs[0], inputs[1], dim, starts[dim])
-        case "take_transpose":
-            dim = step.integer("dim")
-            end = starts[dim] + step.layout("to").shape[dim]
-            return selections.take_transpose(inputs[0], inputs[1], dim, starts[dim], end)
-        case "take_along_dim":
-            dim = step.integer("dim")
-            return selections.take_along(inputs[0], inputs[1], dim, starts[dim])
-        case "take_along_dim_transpose":
+            return take(inputs[0], inputs[1], dim, starts[dim])
+        case "take_transpose" | "take_along_dim_transpose":
+            is_take = name == "take_transpose"
+            take = selections.take_transpose if is_take else selections.take_along_transpose
             dim = step.integer("dim")
             end = starts[dim] + step.layout("to").shape[dim]
-            return selections.take_along_transpose(inputs[0], inputs[1], dim, starts[dim], end)
+            return take(inputs[0], inputs[1], dim, starts[dim], end)
         case "grouped_matmul":
             x, w, groups = inputs
             transposed = "transposed" in step.properties

@@ -433,30 +433,16 @@ def _intervals(op: DistOp, cut: Dim) -> list[tuple[int, int]]:
     return [interval(mesh, rank, cut) for rank in range(mesh.devices)]
 
 
-def _take(op: DistOp, args: Args) -> Buffers:
+def _take(take: Callable[..., Array], op: DistOp, args: Args) -> Buffers:
     dim = op.integer("dim")
     own = _intervals(op, dist_type(op.input).dims[dim])
-    return _by_rank(args, lambda rank, xs: selections.take(xs[0], xs[1], dim, own[rank][0]))
+    return _by_rank(args, lambda rank, xs: take(xs[0], xs[1], dim, own[rank][0]))
 
 
-def _take_transpose(op: DistOp, args: Args) -> Buffers:
+def _take_transpose(take: Callable[..., Array], op: DistOp, args: Args) -> Buffers:
     dim = op.integer("dim")
     own = _intervals(op, op.layout("to").dims[dim])
-    return _by_rank(args, lambda rank, xs: selections.take_transpose(xs[0], xs[1], dim, *own[rank]))
-
-
-def _take_along_dim(op: DistOp, args: Args) -> Buffers:
-    dim = op.integer("dim")
-    own = _intervals(op, dist_type(op.input).dims[dim])
-    return _by_rank(args, lambda rank, xs: selections.take_along(xs[0], xs[1], dim, own[rank][0]))
-
-
-def _take_along_dim_transpose(op: DistOp, args: Args) -> Buffers:
-    dim = op.integer("dim")
-    own = _intervals(op, op.layout("to").dims[dim])
-    return _by_rank(
-        args, lambda rank, xs: selections.take_along_transpose(xs[0], xs[1], dim, *own[rank])
-    )
+    return _by_rank(args, lambda rank, xs: take(xs[0], xs[1], dim, *own[rank]))
 
 
 def _grouped_matmul(op: DistOp, args: Args) -> Buffers:
@@ -520,10 +506,14 @@ MEANINGS: OperationTable[Meaning] = OperationTable(
         "cast": Meaning(_cast, Effect.VALUES),
         "add": Meaning(_add, Effect.VALUES),
         "concat": Meaning(_concat, Effect.VALUES),
-        "take": Meaning(_take, Effect.VALUES),
-        "take_transpose": Meaning(_take_transpose, Effect.VALUES),
-        "take_along_dim": Meaning(_take_along_dim, Effect.VALUES),
-        "take_along_dim_transpose": Meaning(_take_along_dim_transpose, Effect.VALUES),
+        "take": Meaning(partial(_take, selections.take), Effect.VALUES),
+        "take_transpose": Meaning(
+            partial(_take_transpose, selections.take_transpose), Effect.VALUES
+        ),
+        "take_along_dim": Meaning(partial(_take, selections.take_along), Effect.VALUES),
+        "take_along_dim_transpose": Meaning(
+            partial(_take_transpose, selections.take_along_transpose), Effect.VALUES
+        ),
         "grouped_matmul": Meaning(_grouped_matmul, Effect.VALUES),
         "grouped_matmul_transpose": Meaning(_grouped_matmul_transpose, Effect.VALUES),
         "one_hot": Meaning(_one_hot, Effect.VALUES),

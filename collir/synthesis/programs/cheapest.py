@@ -26,14 +26,12 @@ class Synthesis:
     """The cheapest programs from a layout to another, best first.
 
     Attributes:
-        count: the number of programs of the graph; None if they are not counted.
         least: a lower bound on the seconds of all programs, from bytes and latencies.
         ended: why the search was cut off, so that there may be better programs; or "".
         gap: by how much another program may be faster, relative to the best; None: not known.
     """
 
     candidates: tuple[StepSequence, ...]
-    count: int | None
     least: float
     ended: str
     gap: float | None
@@ -52,7 +50,6 @@ def synthesise(
     top: int = 1,
     memory: float | None = None,
     seconds: float | None = None,
-    counted: bool = False,
     scale: float = 1.0,
     chunks: int = 1,
     without: frozenset[str] = frozenset(),
@@ -67,7 +64,6 @@ def synthesise(
         top: how many programs to return, on the whole value and again in chunks.
         memory: the most bytes that operand and result of a step may take together on a device.
         seconds: the time limit, after which the best so far are returned.
-        counted: whether to count all programs.
         scale: the factor by which the size of the value is multiplied.
         chunks: the most chunks that a program may run on (see ``pipelines``), where the order of
             shards does not matter and no axis with weights cuts the value.
@@ -85,13 +81,12 @@ def synthesise(
     ):
         paths = LayoutPaths(mesh, source, target, model, memory, scale, without)
         found = cheapest(paths, top, seconds)
-        return _synthesis(found.candidates, None, paths.root().bound, [found])
+        return _synthesis(found.candidates, paths.root().bound, [found])
     search = _UnorderedSearch(mesh, source, target, model, top, memory, seconds, scale, without)
-    count = search.paths.count() if counted else None
     plain = search.programs()
     in_chunks = search.programs_in_chunks(chunks)
     listed = sorted([*plain[:top], *in_chunks[:top]], key=order)
-    return _synthesis(listed, count, search.least, search.results, search.cut)
+    return _synthesis(listed, search.least, search.results, search.cut)
 
 
 class _UnorderedSearch:
@@ -176,7 +171,6 @@ class _UnorderedSearch:
 
 def _synthesis(
     listed: Sequence[StepSequence],
-    count: int | None,
     least: float,
     searches: Sequence[CheapestPrograms],
     cut: str = "",
@@ -186,7 +180,7 @@ def _synthesis(
     bounds = [least if cut or found.bound is None else found.bound for found in searches]
     best = listed[0].time if listed else None
     gap = gap_of(best, max(least, min(bounds))) if ended else 0.0
-    return Synthesis(tuple(listed), count, least, ended, gap)
+    return Synthesis(tuple(listed), least, ended, gap)
 
 
 def _padded(paths: StatePaths, candidate: StepSequence, model: CostModel) -> StepSequence:

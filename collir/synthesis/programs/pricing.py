@@ -42,7 +42,6 @@ def programs_between(
         options.top,
         memory,
         options.seconds,
-        options.counted,
         options.scale,
         options.chunks,
         options.left_alone(mesh),

@@ -19,7 +19,6 @@ class SearchOptions:
         memory: the limit on the bytes of a step's operand and result together, as a multiple of
             those of the whole program; None: no limit.
         seconds: the time limit, after which the best so far are returned; None: no limit.
-        counted: whether to count all programs.
         scale: the factor by which the sizes of values are multiplied.
         chunks: the most chunks into which a program may cut its value.
         without: names of axes over which no program cuts a value that is whole at both ends.
@@ -29,7 +28,6 @@ class SearchOptions:
     top: int = 1
     memory: float | None = None
     seconds: float | None = None
-    counted: bool = False
     scale: float = 1.0
     chunks: int = 1
     without: frozenset[str] = frozenset()

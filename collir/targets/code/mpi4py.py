@@ -17,10 +17,9 @@ from collir.localize.writer import ANY_GROUPS
 from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
 from collir.targets.code.numpy_methods import USES
 from collir.targets.code.numpy_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, NumpyStep
-from collir.targets.code.python_file import classes, example, header, helpers
+from collir.targets.code.python_file import PrintedClass, classes, example, header, helpers
 from collir.targets.code.python_text import call, tuple_text
 from collir.targets.code.rank_forms import DTYPES
-from collir.targets.code.rank_mesh import MeshText
 from collir.targets.code.rank_method import (
     CollectiveCall,
     RankMethod,
@@ -342,8 +341,8 @@ _STRIDED = '''\
 '''
 
 
-def _class(names: MeshText, texts: Sequence[Mpi4pyMethod], methods: Sequence[str]) -> list[str]:
-    mesh = names.mesh
+def _class(printed: PrintedClass[Mpi4pyMethod]) -> list[str]:
+    names, mesh = printed.names, printed.names.mesh
     lines = [
         f"class {names.class_name}:",
         f'    """{names.description()}."""',
@@ -367,10 +366,9 @@ def _class(names: MeshText, texts: Sequence[Mpi4pyMethod], methods: Sequence[str
     lines += ["", "    def free(self):", '        """Frees the communicators."""']
     lines += [f"        self.{name}.Free()" for name in names.groups.values()]
     lines += ["        self.comm.Free()"] if names.sends else []
-    lines += methods
-    needs = {need for text in texts for need in text.needs}
-    needs |= {"packed"} if "argument" in needs else set()
-    return lines + helpers(needs, _HELPERS)
+    lines += [line for method in printed.methods for line in ("", *method)]
+    packed = {"packed"} if "argument" in printed.needs else set[str]()
+    return lines + helpers(printed.needs | packed, _HELPERS)
 
 
 _HELPERS = {
@@ -392,21 +390,11 @@ def emit_mpi4py(module: ModuleOp, named: Collection[str] | None = None) -> str:
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
-    needs: set[str] = set()
-    operators: set[tuple[DType, Reduction]] = set()
-    bodies: list[str] = []
-    shown = ""
-    for names, functions in classes(module, "mpi4py", ANY_GROUPS, named):
-        texts = [Mpi4pyMethod(x.function, names, x.is_task) for x in functions]
-        made = f"{names.mesh.name} = {names.class_name}(MPI.COMM_WORLD)"
-        shown = shown or example(made, texts)
-        pairs = zip(texts, functions, strict=True)
-        methods = [line for text, x in pairs for line in ("", *text.text(x.described))]
-        bodies += ["", "", *_class(names, texts, methods)]
-        for text in texts:
-            needs |= text.needs
-            operators |= text.operators
-    lines = header("mpi4py and numpy", _USE, shown, _HEADER)
+    printed = classes(module, Mpi4pyMethod, "mpi4py", ANY_GROUPS, named)
+    needs = set[str]().union(*(x.needs for x in printed))
+    operators = {pair for x in printed for function in x.functions for pair in function.operators}
+    bodies = [line for x in printed for line in ("", "", *_class(x))]
+    lines = header("mpi4py and numpy", _USE, example(printed, "MPI.COMM_WORLD"), _HEADER)
     standard = [name for name, wanted in _MODULES.items() if needs.intersection(wanted)]
     lines += ["", *standard] if standard else []
     imports = ["import ml_dtypes"] if "ml_dtypes" in needs else []

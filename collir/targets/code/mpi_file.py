@@ -174,20 +174,6 @@ class MpiFile:
         )
 
 
-def emit_c(
-    module: ModuleOp,
-    includes: Iterable[str] = _INCLUDES,
-    sized: bool = False,
-    interface: Interface = PLAIN,
-) -> str:
-    """Return the C of all functions of a module.
-
-    Raises:
-        DiagnosticError: names that C cannot have, operations that are not collectives.
-    """
-    return MpiFile(module, sized=sized, interface=interface).text(includes)
-
-
 def _refuse_models(module: ModuleOp) -> None:
     """Check that a module has no operations of models, which have no form for any size.
 

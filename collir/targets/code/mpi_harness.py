@@ -21,8 +21,6 @@ from collir.targets.code.c_text import element_count, size_text
 from collir.targets.code.mpi_file import MpiFile
 from collir.targets.code.mpi_mesh import MpiMesh
 
-_INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
-
 _SUPPORT = """\
 /* ---- A main that runs the functions above on buffers from files ----------------------------- */
 
@@ -116,7 +114,7 @@ def emit_harness(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
     meshes = [file.meshes[name] for name in used]
     buffers = {function: _buffers(function) for function in functions}
     lines = [
-        file.text(_INCLUDES),
+        file.text(),
         f"#define COLLIR_MOST_BUFFERS {max([1, *map(len, buffers.values())])}",
         "",
         _SUPPORT,

@@ -1,7 +1,7 @@
 """The file of a Python target for ranks: what a module has to print, its header and its helpers."""
 
 from collections.abc import Collection, Container, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -20,26 +20,38 @@ from collir.targets.code.rank_mesh import MeshText
 from collir.targets.code.rank_method import RankMethod
 from collir.transforms.for_code import models_for_code
 
+_M = TypeVar("_M", bound=RankMethod)
 
-class PrintedFunction(NamedTuple):
-    """A function of a class.
+
+class PrintedClass(NamedTuple, Generic[_M]):
+    """The class of a mesh.
 
     Attributes:
-        described: the global types of its arguments and results.
-        is_task: whether other methods call it.
+        functions: the programs of a rank.
+        methods: the lines of each.
     """
 
-    function: LocalFuncOp
-    described: Sequence[str]
-    is_task: bool
+    names: MeshText
+    functions: Sequence[_M]
+    methods: Sequence[list[str]]
+
+    @property
+    def needs(self) -> set[str]:
+        """The helpers and modules that the methods use."""
+        return {need for function in self.functions for need in function.needs}
 
 
 def classes(
-    module: ModuleOp, target: str, rules: GroupRules, named: Collection[str] | None = None
-) -> list[tuple[MeshText, list[PrintedFunction]]]:
-    """Return for every mesh that functions are on its names and the programs of a rank.
+    module: ModuleOp,
+    method: type[_M],
+    target: str,
+    rules: GroupRules,
+    named: Collection[str] | None = None,
+) -> list[PrintedClass[_M]]:
+    """Return the class of every mesh that functions are on.
 
     Args:
+        method: the method of a function.
         rules: what the library of collectives takes.
         named: the functions to print where there are operations of models; the default is those
             that no other calls, as the steps of the rest are in them.
@@ -50,22 +62,21 @@ def classes(
     ready, hidden = models_for_code(module, named)
     functions = functions_of(ready)
     check_programs(functions, f"has no form in {target}", nested=True)
-    by_mesh: dict[str, list[str]] = {}
-    meshes: dict[str, Mesh] = {}
-    described: dict[str, list[str]] = {}
+    by_mesh: dict[str, list[FuncOp]] = {}
     for function in functions:
-        mesh = mesh_of(function)
-        meshes[mesh.name] = mesh
-        by_mesh.setdefault(mesh.name, []).append(function.sym_name.data)
-        described[function.sym_name.data] = _described(function, mesh)
+        by_mesh.setdefault(mesh_of(function).name, []).append(function)
     check_names(ready, by_mesh)
     tasks = {function.sym_name.data for function in hidden}
     lowered = {f.sym_name.data: f for f in programs_of_ranks(ready, rules)}
-    texts: list[tuple[MeshText, list[PrintedFunction]]] = []
-    for name, members in by_mesh.items():
-        printed = [PrintedFunction(lowered[x], described[x], x in tasks) for x in members]
-        texts.append((_mesh_text(meshes[name], [x.function for x in printed], rules), printed))
-    return texts
+    printed: list[PrintedClass[_M]] = []
+    for members in by_mesh.values():
+        programs = [lowered[x.sym_name.data] for x in members]
+        names = _mesh_text(mesh_of(members[0]), programs, rules)
+        texts = [method(x, names, x.sym_name.data in tasks) for x in programs]
+        pairs = zip(texts, members, strict=True)
+        lines = [text.text(_described(x, names.mesh)) for text, x in pairs]
+        printed.append(PrintedClass(names, texts, lines))
+    return printed
 
 
 def _described(function: FuncOp, mesh: Mesh) -> list[str]:
@@ -96,13 +107,21 @@ def helpers(needs: Container[str], methods: Mapping[str, str]) -> list[str]:
     return [line for method in used for line in ("", method)]
 
 
-def example(constructor: str, texts: Sequence[RankMethod]) -> str:
-    """Return an example program that calls the first function of a module."""
-    lines = [f"    {constructor}"]
-    if texts:
-        first = texts[0]
-        arguments = ", ".join(first.text_of[arg] for arg in first.function.inputs)
-        results = ", ".join(first.text_of[value] for value in first.function.outputs)
-        name = f"{first.mesh.name}.{first.function.sym_name.data}({arguments})"
-        lines.append(f"    {results} = {name}" if results else f"    {name}")
-    return "\n".join(lines)
+def example(printed: Sequence[PrintedClass[Any]], arguments: str) -> str:
+    """Return an example program that makes the first class and calls its first function, if any.
+
+    Args:
+        arguments: those of the constructor.
+    """
+    if not printed:
+        return ""
+    names, [first, *_], _ = printed[0]
+    mesh = names.mesh.name
+    given = ", ".join(first.text_of[arg] for arg in first.function.inputs)
+    results = ", ".join(first.text_of[value] for value in first.function.outputs)
+    call = f"{mesh}.{first.function.sym_name.data}({given})"
+    lines = [
+        f"{mesh} = {names.class_name}({arguments})",
+        f"{results} = {call}" if results else call,
+    ]
+    return "\n".join(f"    {line}" for line in lines)

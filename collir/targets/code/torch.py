@@ -14,7 +14,7 @@ from collir.layout.local import LocalBuffer
 from collir.layout.mesh import by_rank, digits_over
 from collir.layout.operation_table import OperationTable
 from collir.localize.writer import GroupRules
-from collir.targets.code.python_file import classes, example, header, helpers
+from collir.targets.code.python_file import PrintedClass, classes, example, header, helpers
 from collir.targets.code.python_text import call, comment, postfix, tuple_text
 from collir.targets.code.rank_forms import DTYPES
 from collir.targets.code.rank_mesh import MeshText
@@ -311,10 +311,8 @@ def _groups(names: MeshText) -> list[str]:
     return lines
 
 
-def _class(
-    names: MeshText, texts: Sequence[TorchMethod], methods: Sequence[list[str]]
-) -> list[str]:
-    mesh = names.mesh
+def _class(printed: PrintedClass[TorchMethod]) -> list[str]:
+    names, mesh = printed.names, printed.names.mesh
     lines = [
         f"class {names.class_name}:",
         f'    """{names.description()}."""',
@@ -335,9 +333,9 @@ def _class(
     elif mesh.sub_axes:
         lines.append("        rank = dist.get_rank()")
     lines += [f"        {line}" for line in [*names.coordinates(), *_groups(names)]]
-    for method in methods:
+    for method in printed.methods:
         lines += ["", "    @torch.no_grad()", *method]
-    return lines + helpers({need for text in texts for need in text.needs}, _HELPERS)
+    return lines + helpers(printed.needs, _HELPERS)
 
 
 _HELPERS = {
@@ -357,16 +355,10 @@ def emit_torch(module: ModuleOp, named: Collection[str] | None = None) -> str:
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
-    needs: set[str] = set()
-    bodies: list[str] = []
-    shown = ""
-    for names, functions in classes(module, "torch", RULES, named):
-        texts = [TorchMethod(x.function, names, x.is_task) for x in functions]
-        shown = shown or example(f"{names.mesh.name} = {names.class_name}()", texts)
-        methods = [text.text(x.described) for text, x in zip(texts, functions, strict=True)]
-        bodies += ["", "", *_class(names, texts, methods)]
-        needs |= {need for text in texts for need in text.needs}
-    lines = header("torch.distributed", _USE, shown, _HEADER)
+    printed = classes(module, TorchMethod, "torch", RULES, named)
+    needs = set[str]().union(*(x.needs for x in printed))
+    bodies = [line for x in printed for line in ("", "", *_class(x))]
+    lines = header("torch.distributed", _USE, example(printed, ""), _HEADER)
     if bodies:
         standard = [f"import {name}" for name in ("itertools", "time") if name in needs]
         lines += ["", *standard] if standard else []

@@ -57,13 +57,6 @@ def folded(rows: Sequence[Sequence[str]], left: int, width: int) -> list[list[Ce
     return [[lines[i][cell] for i, cell in enumerate(row)] for row in rows]
 
 
-def least_width(rows: Sequence[Sequence[str]], left: int) -> int:
-    """Return how wide the columns of rows are together where all cells are broken."""
-    columns = [dict.fromkeys(column) for column in zip(*rows, strict=True)]
-    hanging = [_HANGING * (i < left) for i in range(len(columns))]
-    return sum(_least_widths(columns, hanging, len(_BREAKS)))
-
-
 def _least(
     columns: Sequence[dict[str, None]], hanging: Sequence[int], width: int
 ) -> tuple[int, list[int]]:

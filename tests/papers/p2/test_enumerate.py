@@ -23,8 +23,7 @@ from p2.enumerate import (
 )
 from p2.semantics import Chunks
 from support.harness.seeds import fresh
-
-from collir.semantics.reference import chunks as oracle
+from support.semantics import chunks as oracle
 
 FLAT = {1: 1, 2: 2}
 TWO_LEVELS = {

@@ -29,13 +29,11 @@ from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.devices import coordinate
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute
-from collir.targets.code.mpi_file import emit_c
+from collir.targets.code.mpi_file import MpiFile
 from collir.targets.code.mpi_harness import emit_harness
 from collir.targets.code.nccl_main import averages_round
 from collir.tools.mpi_run import compile_c, mpiexec
 from collir.transforms.instantiation import instantiate
-
-_INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 
 
 def _wider(text: str, width: int) -> str:
@@ -52,7 +50,7 @@ def _mpi(at: ModuleOp, names: Mapping[str, str], code: str, width: int, folder: 
         code: the code for any size.
     """
     text = emit_harness(at, [f for f in functions_of(at) if f.sym_name.data in names])
-    plain = emit_c(at, includes=_INCLUDES)
+    plain = MpiFile(at).text()
     assert text.startswith(plain)
     calls = [f"#define {name}(...) {name}(__VA_ARGS__, {sizes})" for name, sizes in names.items()]
     rest = _wider(text[len(plain) :], width)
@@ -78,7 +76,7 @@ def _nccl(at: ModuleOp, names: Mapping[str, str], code: str, width: int, folder:
 def code_for_any_size(module: ModuleOp, target: str) -> str:
     """Return the code of a module for values of any size."""
     if target == "mpi":
-        return emit_c(module, includes=_INCLUDES, sized=True)
+        return MpiFile(module, sized=True).text()
     return collir.emit(module, f"{target}{{sized=true}}")
 
 
