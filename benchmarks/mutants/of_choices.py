@@ -298,3 +298,29 @@ plant(
         "if due >= 0:",
     ),
 )
+plant(
+    "sharding",
+    "synthesis/sharding/problem.py",
+    ("tests/synthesis/sharding/test_descent.py",),
+    (
+        "a stack may be divided along iterations",
+        "if tensor.layout is None and tensor in stacked:",
+        "if tensor.layout is None and tensor in stacked and _stacks(relation):",
+    ),
+)
+plant(
+    "costs",
+    "cost/model.py",
+    ("tests/cost/test_one_price.py", "tests/filecheck/passes/localize"),
+    (
+        "what a library runs is priced as code",
+        "algorithm != collective.algorithm or collective.library:",
+        "algorithm != collective.algorithm:",
+    ),
+)
+plant(
+    "costs",
+    "algorithms/table.py",
+    ("tests/cost/test_one_price.py", "tests/filecheck/passes/localize"),
+    ("async steps are written as rounds", "    if is_async:", "    if is_async and not is_async:"),
+)
