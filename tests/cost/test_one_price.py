@@ -105,6 +105,27 @@ def test_a_step_has_one_price(machine: str, step: str) -> None:
         assert seconds == pytest.approx(simulation.time, rel=1e-9), who
 
 
+def test_a_step_of_a_library_is_not_priced_as_code() -> None:
+    """Code waits for the slowest hop in each round, a library's ring for one journey."""
+    text = """
+machine @c { level node[4] { port = 1 GB/s, latency = 20 us }
+             level core[4] { port = 9 GB/s, latency = 2 us } }
+mesh @m on @c { d = node:4 * core:4 }
+func @f(%x: f32[4096] partial(sum: d)) -> f32[4096] on @m {
+  %y = all_reduce %x over d using ring WORDS
+  return %y
+}"""
+    code, library, option = (
+        simulate(collir.parse(text.replace("using ring WORDS", words)), model)[0].time
+        for words, model in (
+            ("using ring", CostModel()),
+            ("using ring async", CostModel()),
+            ("async", CostModel(algorithm="ring")),
+        )
+    )
+    assert library == option < code
+
+
 def _remarked(text: str, stage: Callable[[ModuleOp], object]) -> set[tuple[int, str]]:
     """Return the lines of a program at which remarks are made, and the reasons that they give."""
     heard: list[Diagnostic] = []
