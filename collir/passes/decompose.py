@@ -80,16 +80,16 @@ class DecomposePass(ParallelOptions, ModulePass):
     name = "decompose"
 
     strategy: str = ""
-    """A fixed strategy for every all_reduce over several levels; by default, the cheapest programs
-    are searched."""
+    """A fixed strategy for every all_reduce over several levels; by default the cheapest program is
+    searched for."""
     top: int = 1
     """The number of programs to keep."""
     memory: float | int = 0.0
-    """The most that operand and result of a step may take together, as a multiple of what those of
-    the whole program take; 0: no limit."""
+    """The most memory for the operand and the result of a step, as a multiple of the memory for the
+    operand and the result of the whole program; 0: no limit."""
     chunks: int = 1
-    """The most chunks that a program may run on, so that levels work at the same time; the search
-    chooses."""
+    """The largest number of chunks in which a program may run, so that levels work at the same
+    time; the search chooses the number."""
     up_to: int = 1
     """The largest factor by which values may be larger than their types say; the programs that are
     best for larger values are kept as functions that take the function's place."""

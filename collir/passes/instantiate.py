@@ -41,9 +41,9 @@ class InstantiatePass(ModulePass):
     name = "instantiate"
 
     sizes: tuple[str, ...]
-    """The new values, such as `sizes="batch=16,hidden=64"`."""
+    """The new values of size parameters, such as `sizes="batch=16,hidden=64"`."""
     function: str = ""
-    """The function that gets them; by default all functions that have such parameters."""
+    """The function that gets the new values; by default every function with such parameters."""
 
     def __post_init__(self) -> None:
         _values(self.sizes)

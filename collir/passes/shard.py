@@ -68,15 +68,16 @@ class ShardPass(ParallelOptions, ModulePass):
     name = "shard"
 
     memory: float | int = 0.0
-    """The GB that a function may need on a device; 0: those that the machine says."""
+    """The GB of memory that a function may need on a device; 0: the memory of the machine's
+    devices."""
     explain: bool = False
     """Say where the time goes, which operation each collective is for, and what the best other
     layouts would cost."""
 
     method: str = "exact"
-    """How layouts are chosen: ``exact``, by the costs of the machine; ``amounts``, by the bytes
-    that are sent alone, without any rate of the machine; or ``symbolic``, by these in linear
-    time."""
+    """The price by which layouts are chosen: ``exact``, the time on the machine; ``amounts``, the
+    bytes sent, for which no rate of the machine counts; or ``symbolic``, the bytes sent, searched
+    in linear time."""
 
     def __post_init__(self) -> None:
         if self.method not in ("exact", "amounts", "symbolic"):

@@ -64,7 +64,7 @@ class SplitBackwardPass(ModulePass):
     name = "split-backward"
 
     loop: tuple[str, ...] = ()
-    """The names of results of loops; without them, all loops in `reverse`."""
+    """The loops to split, by the names of their results; by default all loops in `reverse`."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         with meshes_remembered():

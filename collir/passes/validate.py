@@ -55,8 +55,8 @@ class ValidatePass(ModulePass):
     against: str
     """The path of the other file, `.coll` or `.mlir`."""
     memory: int = 1024
-    """MiB of buffers up to which functions run if they cannot be proven; above, an error says that
-    nothing is known."""
+    """The most MiB of buffers with which a function that cannot be proven is run instead; for a
+    larger function an error says that nothing is known."""
     seed: int = 0
     """The seed of the random inputs."""
 

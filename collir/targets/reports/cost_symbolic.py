@@ -36,13 +36,13 @@ class CostSymbolicTarget(CostOptions, Target):
 
     where: str = ""
     """Values and ranges of parameters and axes, as in `where="seq=1024..8192,batch=8"`, and of
-    constants of the machine, as in `where="node.port=10 GB/s..100 GB/s"`; others have the values of
-    the program."""
+    constants of the machine, as in `where="node.port=10 GB/s..100 GB/s"`; the rest keep the values
+    of the program."""
     latex: bool = False
     """Print whole formulas, in LaTeX."""
     per: str = ""
-    """A parameter, such as the number of layers: strategies are compared by what grows with it, for
-    each unit of it. The default is all that they send and need."""
+    """A parameter, such as the number of layers; strategies are compared by their cost per unit of
+    it. By default the whole costs are compared."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         try:

@@ -246,7 +246,7 @@ class ChakraTarget(CostOptions, Target):
     name = "chakra"
 
     rank: int = 0
-    """The rank."""
+    """The rank whose trace is printed."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         for traces in traces_of(module, self.cost_model()):
