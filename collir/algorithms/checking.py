@@ -1,6 +1,6 @@
 """Run a chunk program on sets of contributions, and say what is wrong with it.
 
-Every chunk of an input is a contribution, and a value is the set of those that were reduced to it.
+Every chunk of an input is a contribution, and a value is the set of contributions reduced to it.
 Thread blocks run as far as they can; a connection holds a limited number of messages. Whether a
 program ends does not depend on the order in which its blocks run, as each waits for one thing at a
 time. What it computes does not either, unless two blocks use a chunk without waiting for each
@@ -310,7 +310,8 @@ class _Run:
         return None
 
     def _cycle(self, stuck: Sequence[_Block]) -> Sequence[_Block]:
-        """Return blocks that wait for each other, or a block that waits for what never comes."""
+        """Return blocks that wait for each other, or a block that waits for something that never
+        comes."""
         seen: dict[int, int] = {}
         chain: list[_Block] = []
         x: _Block | None = stuck[0]

@@ -95,11 +95,11 @@ class Algorithm:
     Attributes:
         rounds: the rounds of a group of a shape.
         power_of_two: whether it needs 2^k ranks.
-        instead: of one that does, those that do not.
+        instead: the names of algorithms without that need, to suggest instead.
         blocks: the blocks of the full buffer, for a group; by default as many as ranks.
         scratch: the blocks of memory besides, for a group.
-        composed: whether it is others one after the other, as ``decompose`` makes them of steps.
-            No library has it, so it is not among those of which the cheapest is taken.
+        composed: whether it is a sequence of other algorithms, as ``decompose`` makes them of
+            steps. No library has it, so a choice of the cheapest algorithm leaves it out.
     """
 
     name: str

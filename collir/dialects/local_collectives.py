@@ -70,8 +70,8 @@ class StartOp(IRDLOperation):
         distance, open: of a shift, the distance, and whether it is along a line.
         is_async: that it has a queue of its own, where a library has several.
         before, after: of a permute, the layouts; else it is over the axes.
-        sends, receives: of one whose blocks differ in size, the elements of the blocks that leave
-            for each rank of the group, and of those that come from each.
+        sends, receives: of a collective whose blocks differ in size, the number of elements sent to
+            each rank of the group, and received from each.
     """
 
     name = "local.start"

@@ -161,7 +161,7 @@ class LocalCallOp(IRDLOperation):
     """The program of another function, on its buffers.
 
     Attributes:
-        start: where the arena of the other function lies in that of this one, in bytes, once that
+        start: the offset of the other function's arena in this function's arena, in bytes, once it
             is planned.
     """
 

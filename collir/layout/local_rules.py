@@ -272,9 +272,9 @@ def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
 def cast(mesh: Mesh, x: DistType, dtype: str) -> DistType:
     """Convert every element to the named dtype.
 
-    A partial sum, avg or prod may only be widened: rounding each part is not rounding the whole.
-    A partial max or min takes every nondecreasing cast: all but those between integers that wrap
-    around, and those to bool, of which every number but 0 is true.
+    A partial sum, avg or prod may only be widened: rounding each part is not rounding the whole. A
+    partial max or min takes every nondecreasing cast. Casts between integers that wrap around do
+    not qualify, nor do casts to bool, where every number but 0 is true.
     """
     if dtype not in list(DType):
         raise LayoutError(f"'{dtype}' is not a dtype: use {', '.join(DType)}", parameter="dtype")
@@ -314,7 +314,7 @@ def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
 def reinterpret(mesh: Mesh, x: DistType, to: DistType) -> DistType:
     """Return a type whose blocks have the shapes of the operand's.
 
-    That the blocks are those of such a value is a claim, which nothing checks.
+    The operation claims that the blocks belong to a value of that type; nothing checks the claim.
     """
     for what, own, other in (
         ("elements", x.dtype, to.dtype),

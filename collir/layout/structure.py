@@ -55,8 +55,8 @@ class Structure:
         flops: floating-point operations for each point of all indices.
         selected: the indices of which an operation visits one position for each point of the
             others; they do not multiply its work.
-        grouped: those of the selected indices that divide it: the positions are taken to be spread
-            evenly, so that a device with a part of them has as large a part of the work.
+        grouped: the selected indices over which work divides: positions are assumed to be spread
+            evenly, so a device with a part of them has an equal part of the work.
         regrouped: the indices of dimensions that are split or merged.
     """
 
@@ -200,7 +200,7 @@ def typed(
 def _check_average(
     name: str, mesh: Mesh, structure: Structure, axes: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Check that averaged blocks have one size, so that their average is that of all.
+    """Check that averaged blocks have one size, so that their averages average to the whole's.
 
     Raises:
         LayoutError: their sizes differ.

@@ -76,8 +76,8 @@ class Device:
             check_positive("the price", self.price)
 
     def or_like(self, other: "Device") -> "Device":
-        """Return the device with rates of another one where it says none; a dtype without a rate
-        gets that of the first dtype that has one."""
+        """Return the device with the rates of another one where it has none; a dtype without a rate
+        gets the rate of the first dtype that has one."""
         own = dict(self.compute)
         first = next(iter(own.values()), None)
         rates = {name: first or rate for name, rate in other.compute} | own
@@ -204,7 +204,7 @@ class Machine:
 
     @cached_property
     def kinds_level(self) -> int | None:
-        """The index of the level that says which child has which kind of devices; None if all
+        """The index of the level whose children have kinds of devices of their own; None if all
         devices are alike."""
         if all(kind.device == self.kinds[0].device for kind in self.kinds):
             return None

@@ -28,10 +28,10 @@ is cut off at the end, so the result is exact.
 
 With ``chunks``, the search also tries programs on up to that many chunks of the value, so that
 levels of the machine work at the same time: collectives are ``async`` then, in the order of a
-schedule that shares the ports. The search chooses the number of chunks. With ``up_to``, the
-programs that are cheapest for values up to that many times as large as their types say are kept as
-functions that take the place of the first (``for @f from N``), so that ``-t 'mpi{sized=true}'`` and
-``nccl`` choose by size.
+schedule that shares the ports. The search chooses the number of chunks. With ``up_to``, the search
+also looks for the cheapest programs for larger values, up to that factor of the sizes in the types.
+They are kept as functions that take the place of the first (``for @f from N``), so that ``-t
+'mpi{sized=true}'`` and ``nccl`` choose by size.
 
 With ``top``, the best alternatives of each function are kept as functions behind it, ``@f_2`` and
 so on, for ``-t crossover``.

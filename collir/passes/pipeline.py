@@ -165,7 +165,8 @@ class PipelinePass(TimedOptions, ModulePass):
             raise DiagnosticError(Diagnostic(text, Position.of(loop)) for text in errors)
 
     def _remark(self, function: FuncOp, choice: PlanChoice) -> None:
-        """Say which schedule a function has, how long it takes, and what is proven of that."""
+        """Remark on a function's schedule: its name, its time, and what is proven about the
+        time."""
         [loop] = pipelines_in(function)
         for diagnostic in choice.remarks:
             repeat_remark(diagnostic)

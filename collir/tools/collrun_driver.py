@@ -103,7 +103,7 @@ def _parameter(text: str) -> tuple[str, int]:
 
 
 def _check_once(option: str, names: Sequence[str]) -> None:
-    """Check that an option gives no name two values, of which one would be dropped."""
+    """Check that an option gives no name two values, since one of them would be dropped."""
     if twice := [name for index, name in enumerate(names) if name in names[:index]]:
         raise UsageError(f"{option} gives {twice[0] or 'the largest size'} two values")
 

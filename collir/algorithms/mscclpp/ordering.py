@@ -65,8 +65,8 @@ class OrderState:
     Attributes:
         sent: the signals that were not waited for.
         tokens: the value of the semaphore.
-        sender, taker: who sent or took last: agent, time, thread.
-        releases: those of the semaphore, by the agents that made them.
+        sender, taker: the agent that sent or took last, with its time and thread.
+        releases: the releases of the semaphore, by the agents that made them.
     """
 
     sent: deque[Signalled] = field(default_factory=deque[Signalled])

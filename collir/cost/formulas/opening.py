@@ -34,9 +34,9 @@ class Opened:
     Attributes:
         values: the values of its parameters.
         quotients: the sizes of blocks and the operations of steps that have to be integers.
-        fixed: the parameters that stay numbers, with their values: a parameter that is 1, one whose
-            quotient is rounded, or the number of iterations of a loop that is listed one by one.
-            All parameters, if formulas would be too long.
+        fixed: the parameters that stay numbers, with their values: a parameter of value 1, one with
+            a rounded quotient, or the number of iterations of a loop that is listed one by one. All
+            parameters, if formulas would be too long.
         rigid: the axes whose sizes stay numbers, as steps are at places on them.
     """
 

@@ -1,4 +1,4 @@
-"""The states of the values of a program: which block of which array each device has."""
+"""The states of the values of a program: the array and the block of it that each device has."""
 
 import math
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ class ValueState:
     Attributes:
         partial: the pieces over which the blocks of devices have to be reduced.
         kind: the kind of this reduction.
-        stacked: the pieces along which it is a stack, of which each device has one element, such
-            as the first row of its block; what is divided may be seen so too.
-        shift: the number of each device that was subtracted from places, of such.
+        stacked: the pieces along which it is a stack. Each device has one element of the stack,
+            such as the first row of its block. A divided dimension may be seen as a stack, too.
+        shift: the pieces of the number of each device that was subtracted from places.
         number: the number that all elements are, if it is known.
         table: the elements on each device, of small arrays of integers.
         is_hidden: whether it is a number for each device that the text leaves out.
@@ -186,7 +186,7 @@ def stack_of(x: ValueState) -> ValueState:
 
 
 class _Merged(Exception):
-    """The pieces that divide a dimension which is merged behind another one."""
+    """A divided dimension that is merged behind another one; it has the pieces that divide it."""
 
     def __init__(self, pieces: Sequence[int]):
         super().__init__()

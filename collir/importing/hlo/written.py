@@ -51,7 +51,7 @@ class WrittenValue:
 
     Attributes:
         value: what is known of it.
-        state: its state as written: that of the value, or that of a block on all devices.
+        state: its state as written: the state of the value, or of a block on all devices.
         is_block: whether it is written as a block.
     """
 
@@ -66,8 +66,11 @@ Cells = WrittenValue | tuple[Any, ...]
 
 
 def _flops(x: HloInstruction, shape: HloShape, given: Sequence[WrittenValue]) -> int:
-    """Return the operations of an instruction: for a product those of its sums, else one for each
-    element that it takes or gives."""
+    """Return the number of floating-point operations of an instruction.
+
+    A product has two for each term of its sums; another instruction has one for each element of the
+    largest among its operands and its result.
+    """
     sizes = [cell.shape.sizes for cell in given]
     if x.opcode == "convolution" and len(sizes) > 1:
         labels = re.fullmatch(r"\w+_(\w+)->\w+", x.attributes.get("dim_labels", ""))

@@ -1,9 +1,9 @@
 """Reader of the Intel MPI Benchmarks (IMB-MPI1, IMB-NBC): collectives, and PingPong.
 
-Of collectives the mean time of the ranks is read; of non-blocking ones that without a computation
-beside them. The benchmarks of allgather, alltoall, gather and scatter print the bytes of one rank
-(for one other rank), the others those of the whole buffer. With ``-multi`` several groups run at
-the same time, and each has its lines.
+Of a collective the mean time of the ranks is read, and of a non-blocking one the time without a
+computation beside it. The benchmarks of allgather, alltoall, gather and scatter print the bytes of
+one rank (for one other rank), the others the bytes of the whole buffer. With ``-multi`` several
+groups run at the same time, and each has its lines.
 """
 
 import re

@@ -40,7 +40,8 @@ class _Parts:
 
     Attributes:
         types: the types of values that are real.
-        pairs: the parts of those that are complex; of a node with several values, for each.
+        pairs: the real and imaginary parts of complex values; of a node with several values, a pair
+            for each.
         node: the node that is replaced.
     """
 

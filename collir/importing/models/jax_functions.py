@@ -45,8 +45,9 @@ def import_jax(
             own.
         clip: whether the step clips gradients by the norm of all of them.
         machine: the machine, as a reference in ``.coll``; by default hosts of 8 H100.
-        mesh: its axes; by default those of the mesh that arguments or constraints name, or one,
-            ``data``. The batch is divided over the first, if no argument says how it lies.
+        mesh: its axes; by default the axes of the mesh that arguments or constraints name, or else
+            a single axis ``data``. The batch is divided over the first axis, if no argument says
+            how it lies.
 
     Raises:
         DiagnosticError: JAX cannot trace the function, an operation cannot be imported, or the loss

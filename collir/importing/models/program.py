@@ -71,7 +71,7 @@ def with_axes(sizes: Sequence[int | str], axes: Sequence[str]) -> list[str]:
 
 
 class WeightRecords:
-    """The records of the weights of a model: those of each loop over layers, and that of all.
+    """The records of the weights of a model: one for each loop over layers, and one for all.
 
     Attributes:
         dtype: what `float` is in them.
@@ -290,7 +290,7 @@ def _stacked_names(
 
     Args:
         layers: the parameter for the number of iterations.
-        fields: the names of weights in their layers by stack, to which those of the loop are added.
+        fields: the names of weights in their layers, by stack; the names of this loop are added.
     """
     names: dict[str, str] = {}
     types: dict[str, str] = {}
@@ -343,7 +343,7 @@ def write_nodes(
 
 
 class NotUnderstoodError(Exception):
-    """An operation whose operands or parameters are not those of its name; has it, and its line."""
+    """An operation whose operands or parameters do not fit its name, with its line."""
 
 
 def _row(lines: Lines, node: ModelNode, values: Mapping[str, Any]) -> Any:

@@ -36,9 +36,10 @@ class TracedProgram:
         results: what it returns: a name and its type.
         pieces: the mesh.
         computes, waits, idles: the seconds of its computing, of gaps that collectives end, and of
-            others, which are written as computing.
-        left_out: collectives that it has not, each with why, and how many.
-        ungrouped: the number of those whose ranks the trace does not say, taken to be all.
+            other gaps, which are written as computing.
+        left_out: the number of collectives left out, by the reason.
+        ungrouped: the number of collectives whose ranks the trace does not give; they are taken to
+            be on all ranks.
     """
 
     pieces: MeshPieces
@@ -96,13 +97,13 @@ def traced_program(
 ) -> TracedProgram:
     """Return the run of a rank in a step of training, as a program for all ranks.
 
-    Its computing is written as ``compute``, in parts between the times at which it asked for
-    collectives and at which it went on behind a gap that one of them ended. It waits for that one
-    there.
+    Its computing is written as ``compute`` steps. A part ends where the rank asked for a
+    collective, or where a gap began that the end of a collective ended; the program waits for that
+    collective there.
 
     Args:
         ran: the collectives of the step, in the order in which they were issued.
-        axes: those of the mesh that the user names, with their sizes.
+        axes: the axes of the mesh that the user names, with their sizes.
         rate: the operations of a device in a second.
 
     Raises:

@@ -187,6 +187,6 @@ def _opened(term: SummedTerm) -> tuple[Expr, list[Var]]:
 
 
 def _ahead(index: Index, old: Var, wide: Var) -> Index:
-    """Return an index over a range that begins one position before that of ``old``."""
+    """Return an index over a range that begins one position before the range of ``old``."""
     step = sum(times for times, (base, lo, _) in index.terms if base == old and lo == 1)
     return shifted(stretched(index, old, wide), -step)

@@ -51,9 +51,9 @@ class Response:
 
     Attributes:
         operations: the number of operations that results depend on.
-        tried: those that were changed.
-        silent: those of them that no result responded to.
-        blind: the names of these, each once.
+        tried: the number of operations that were changed.
+        silent: the number of changed operations to which no result responded.
+        blind: the names of the silent operations, each once.
     """
 
     operations: int = 0

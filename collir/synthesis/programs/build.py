@@ -147,8 +147,9 @@ def dims_of(
 ) -> list[int | None]:
     """Return for every step the dimension that it works on.
 
-    The dimension is that of the step, else the one that its sub-axes shard at an end, else the
-    first that divides among all sub-axes that are scattered on the way. None: there is none.
+    A step may name its dimension. Otherwise it is the dimension that the step's sub-axes shard at
+    one end of the program, or else the first one that divides among all sub-axes scattered on the
+    way; None if there is none.
     """
     between = next(iter(_dims_to_try(mesh, source, target, steps)), -1)
     dims: list[int | None] = []

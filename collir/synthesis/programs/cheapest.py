@@ -203,5 +203,5 @@ def _smaller(axes: frozenset[str]) -> Iterator[tuple[str, ...]]:
 
 
 def order(candidate: StepSequence) -> tuple[float, int]:
-    """Return a key that sorts faster programs first, and of equal ones those of fewer steps."""
+    """Return a key that sorts faster programs first, and programs of fewer steps among equals."""
     return float(f"{candidate.time:.9e}"), len(candidate.steps)

@@ -1,5 +1,8 @@
-"""The way of a value from one layout to another in single steps: first those that make its blocks
-smaller, then those that move them, last those that make them larger."""
+"""The way of a value from one layout to another in single steps.
+
+Steps that make blocks smaller come first, then steps that move blocks, and last steps that make
+blocks larger.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -7,8 +7,8 @@ formulas of the batch and of the sizes of axes, linear in the number of layers. 
 give the cost of all configurations of the kind: `estimates` puts them together.
 
 Steps will be put into another order, so that collectives run beside computations. Three times,
-which no order changes, bound the time of steps between two loops: that of the device, that of the
-collectives on each stream, and that of steps which wait for each other.
+which no order changes, bound the time of steps between two loops: the device's own, the time of the
+collectives on each stream, and the time of steps that wait for each other.
 """
 
 from collections.abc import Collection, Iterable, Sequence

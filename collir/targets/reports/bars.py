@@ -83,7 +83,7 @@ def _more(lanes: Iterable[str], begin: float, end: float, count: int) -> Iterato
 
 
 def _lanes(simulation: Simulation) -> Iterator[str]:
-    """Yield the lanes of steps, those of a device first, and those of steps in loops."""
+    """Yield the lanes of steps, the device's own first, and the lanes of steps in loops."""
     for step in sorted(simulation.steps, key=lambda step: (step.lane, step.task.stream)):
         if step.loop is not None:
             yield from _lanes(step.loop.body)
@@ -92,7 +92,7 @@ def _lanes(simulation: Simulation) -> Iterator[str]:
 
 
 def _kind(step: SimulatedStep) -> str:
-    """Return the kind by which a step is coloured; those of a kernel have that of the first."""
+    """Return the kind by which a step is coloured; a kernel has the kind of its first step."""
     if step.pipelined:
         return _TASKS.get(step.kind[0], step.kind[0])
     first, plus, _ = step.kind.partition("+")

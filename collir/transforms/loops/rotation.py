@@ -84,7 +84,7 @@ class _Split:
     """The body of a loop in two parts: the ahead steps with all that they need, and the rest.
 
     Attributes:
-        chain: the steps that are ahead, and those that feed them.
+        chain: the steps that are ahead, and the steps that feed them.
         rest: the operations of the iteration itself. Views in the chain are here too, if the rest
             needs them.
         carried: the values of the chain that the rest needs, which become carries.

@@ -1,9 +1,9 @@
 """The fit of a device to the times of probes: each number from the probes that determine it.
 
-Numbers are fitted one after the other, from those of every program to those of one kind of kernel:
-calls and launches, streams of bytes, elements of operations, products, copies of operands. A
-residual is log(predicted / measured), and its loss is its absolute value, so that outliers have
-little influence.
+Numbers are fitted one after the other, from numbers that all programs need to numbers of one kind
+of kernel: calls and launches, streams of bytes, elements of operations, products, copies of
+operands. A residual is log(predicted / measured), and its loss is its absolute value, so that
+outliers have little influence.
 """
 
 import math
