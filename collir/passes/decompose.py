@@ -1,9 +1,9 @@
 """Decompose collectives and redistributions into the cheapest sequence of steps.
 
 What: every collective on a placed mesh, and every ``redistribute``, becomes the cheapest program of
-collectives and local steps that takes its operand's layout to that of its result, under a cost
-model. Programs are chosen by an exact search; or a fixed strategy is used for every ``all_reduce``
-over several levels.
+collectives and local steps under a cost model that leads from its operand's layout to its result's.
+Programs are chosen by an exact search; or a fixed strategy is used for every ``all_reduce`` over
+several levels.
 
 Why: the inner links of a machine are faster than the outer ones. After a reduction inside, fewer
 bytes, or fewer devices, go through the outer ports; and of several copies only one has to be sent.

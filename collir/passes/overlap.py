@@ -127,7 +127,7 @@ class OverlapPass(CostOptions, ModulePass):
 
 
 def _alike(functions: Iterable[FuncOp]) -> list[list[FuncOp]]:
-    """Return functions in groups of those that do the same, such as the stages of a pipeline."""
+    """Return groups of functions that do the same, such as the stages of a pipeline."""
     groups: list[list[FuncOp]] = []
     for function in functions:
         for group in groups:

@@ -1,4 +1,4 @@
-"""Check that functions compute the same as those of another file.
+"""Check that functions compute the same as the functions of another file.
 
 What: every function is compared with the function of the same name, types and mesh in the file
 ``against``. The pass first tries a proof, from the contributions to every element of every result
@@ -48,7 +48,7 @@ from collir.syntax.reader import read
 
 @dataclass(frozen=True)
 class ValidatePass(ModulePass):
-    """Check that functions compute the same as those of another file."""
+    """Check that functions compute the same as the functions of another file."""
 
     name = "validate"
 

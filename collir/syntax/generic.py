@@ -103,7 +103,7 @@ class GenericInstance:
 
 @dataclass(frozen=True, eq=False)
 class GenericFunction:
-    """A function whose types are those of the operands of each call.
+    """A function that takes its types from the operands of each call.
 
     Attributes:
         name: its name in the file.

@@ -307,7 +307,7 @@ def at_field(tree: SyntaxTree, tokens: Set[int], field: str) -> SyntaxTree:
 
 
 def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
-    """Return a generic function whose arguments `float{...}` are those of some records.
+    """Return a generic function whose arguments `float{...}` are replaced by the fields of records.
 
     Args:
         fields: for each of these arguments the fields of the record, or None for a single value.

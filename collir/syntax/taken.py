@@ -36,7 +36,7 @@ class Taken:
         name: its name in the file that takes it.
         template: the other function.
         mesh: the mesh that it is on.
-        number: the number of the declaration that takes it, or that takes a function that calls it.
+        number: the number of the declaration that takes it, or takes a caller of it.
     """
 
     name: str

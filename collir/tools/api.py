@@ -69,8 +69,8 @@ def parse(
 
     A ``str`` of one line is a path if it ends in ``.coll`` or ``.mlir`` or has a ``/``, and has no
     ``@``, as every program has, nor begins a comment. A file that ends in ``.mlir`` is read as
-    MLIR. Of a ``.coll`` text, ``functions`` says which functions are read, with those that they
-    need; by default all are.
+    MLIR. Of a ``.coll`` text, only ``functions`` and the functions that they need are read; by
+    default all are.
 
     Raises:
         DiagnosticError: the file cannot be read, or has errors.

@@ -34,8 +34,8 @@ class ParallelPlan:
 
     Attributes:
         styles: for the name of each module, what is written for it.
-        outputs: of tables whose matrix is that of a product too, the names.
-        whole: the weights that PyTorch has no style for, and those that are divided with them.
+        outputs: the names of tables that are also the matrix of a product.
+        whole: the weights that PyTorch has no style for, and weights divided with them.
     """
 
     styles: dict[str, str]

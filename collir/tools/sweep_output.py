@@ -35,15 +35,15 @@ class BestConfigurations:
     Attributes:
         possible: the number of configurations that may fit, by their estimates.
         refused: the number of the others, for each reason.
-        smallest: the least memory of those that do not fit; infinite if there are none.
+        smallest: the least memory of the configurations that do not fit; infinite if all fit.
         best: the best ones, fastest first, each with its estimate and its simulation.
         complete: whether all that may be faster were simulated.
         reason: why the search ended early.
         front: the front of time against memory, if it is asked for.
-        estimates: all estimates, also of those that do not fit.
+        estimates: the estimates of all configurations, even those that do not fit.
         measured: the measured seconds of the first ones, if they are asked for.
-        failed: the number of those that were to be simulated and have no program after all, for
-            each reason.
+        failed: the number of configurations that could not be simulated, as they turned out to have
+            no program, for each reason.
     """
 
     devices: int
@@ -303,7 +303,7 @@ def records(
 
 
 def columns(model: Model, configuration: Configuration) -> list[str]:
-    """Return the columns of a CSV whose rows are such as those of a configuration."""
+    """Return the columns of a CSV with a row for each configuration, such as this one."""
     node = ConfigurationNode(0, time=1.0, spent=Spent(1.0))
     example = BestConfigurations(
         configuration.devices,

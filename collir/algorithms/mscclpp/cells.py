@@ -131,7 +131,7 @@ class CellTransfer(NamedTuple):
 
     Attributes:
         sources, targets: cells, and whether they hold packets.
-        position: the place of the operands, which is that of their channel.
+        position: the place of the operands, which is their channel's.
     """
 
     sources: Sequence[tuple[Sequence[int], bool]]

@@ -1,6 +1,6 @@
 """Algorithms in MSCCL's XML, as msccl-tools, RCCL and others write them.
 
-Attributes and limits are those of the two parsers that runtimes have: microsoft/msccl
+Attributes and limits are taken from the parsers of two runtimes: microsoft/msccl
 (src/graph/topo.cc) and ROCm/rccl (src/misc/msccl/msccl_parser.cc).
 """
 

@@ -131,7 +131,7 @@ def shaped(x: Any, what: str, at: StableHloOperation | StableHloValue | None = N
 
 
 def malformed(op: str, line: str) -> DiagnosticError:
-    """Return the error of an operation whose operands or attributes are not those of its name."""
+    """Return the error of an operation whose operands or attributes do not fit its name."""
     return fault(
         f"{op} is not understood: it has not the operands or attributes of StableHLO", line
     )

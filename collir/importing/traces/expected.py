@@ -71,7 +71,7 @@ def expected_steps(simulation: Simulation, rank: int) -> Iterator[ExpectedStep]:
 def _unfolded(
     simulation: Simulation, rank: int, runs: int, path: tuple[str, ...], begin: float
 ) -> Iterator[ExpectedStep]:
-    """Yield the steps of a rank of a class, with those of iterations that the simulation skips."""
+    """Yield the steps of a rank of a class, including iterations that the simulation skips."""
     if not simulation.timeline.cuts:
         for _, step in _simulated(simulation, rank, runs, path, begin):
             yield step

@@ -91,7 +91,7 @@ class KinetoFile:
     Attributes:
         rank, world: of the job; -1 and 0 if the file does not say.
         groups: the ranks of process groups by name.
-        base: the seconds that its times are behind those of a clock.
+        base: the seconds by which its times are behind the times of a clock.
     """
 
     made: RankTrace

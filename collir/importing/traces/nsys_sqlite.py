@@ -153,7 +153,8 @@ def _selected(tables: _Tables, table: str, *columns: str) -> str:
 
 
 def _named(tables: _Tables, table: str, *columns: str) -> tuple[str, str]:
-    """Return the text that the first column names which is there, and the join that finds it."""
+    """Return the text that a column names, and the join that finds it; the first column that exists
+    counts."""
     column = next((x for x in columns if x in tables[table]), None)
     if column is None or not {"id", "value"} <= tables.get(_STRINGS, frozenset()):
         return "NULL", ""

@@ -133,7 +133,7 @@ class RankTrace:
         collectives: in the order in which they were issued.
         steps: the steps of training, if the trace marks them.
         marks: what its host says it does, such as loading data.
-        shift: the seconds that were added to its times to bring its clock to that of the first.
+        shift: the seconds added to its times, to bring its clock to the clock of the first rank.
     """
 
     rank: int

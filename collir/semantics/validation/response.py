@@ -117,8 +117,10 @@ def _name(op: DistOp) -> str:
 
 
 def _live(block: Block, wanted: Iterable[int]) -> tuple[list[DistOp], set[SSAValue]]:
-    """Return the operations that some final values of a block depend on, in order and with those in
-    loops, and all values that they need.
+    """Return the operations that some final values of a block depend on, and all values that they
+    need.
+
+    Operations are in order, and include the operations in loops.
 
     Args:
         wanted: the numbers of the values.

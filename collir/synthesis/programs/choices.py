@@ -28,8 +28,8 @@ from collir.synthesis.searching import MOST_PROGRAMS, TIMED, record_cut_off, rem
 def needs_search(op: Operation) -> bool:
     """Return whether other programs may take the place of an operation.
 
-    They may replace a redistribution, a permute, and a collective that searches know and that does
-    not say which algorithm it uses.
+    They may replace a redistribution, a permute, and a collective that searches know, unless it
+    names its algorithm.
     """
     if is_placeholder(op):
         return True

@@ -62,7 +62,7 @@ class TimedSteps:
     def orders(self) -> list[tuple[float, list[int]]]:
         """Return the orders that were tried, each with its seconds, the fastest first.
 
-        Of orders that take the same time, the one that issues less ahead comes first.
+        Among orders of the same time, an order that issues less ahead comes first.
         """
         orders = [
             self._together(list(_ListSchedule(self.tasks, johnson).order(ahead)))

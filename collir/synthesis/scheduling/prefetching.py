@@ -148,7 +148,7 @@ class _Way(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Alike:
-    """Loops that are alike, each by itself, such as those of the stages of a pipeline.
+    """Loops that are alike, each by itself, such as the loops in the stages of a pipeline.
 
     Attributes:
         loops: the loops, each with its gathers.

@@ -1,8 +1,8 @@
 """The values of variables for which a sum is least, by exact search.
 
 A node is the sum restricted to some values of each variable. Where rounds of bounds (``rounds.py``)
-leave a gap, the children of a node are the values of one variable, the best bound first (A*). A
-bound is that of messages between tables, which is admissible: ``messages.py`` proves it.
+leave a gap, the children of a node are the values of one variable, the best bound first (A*).
+Messages between tables give an admissible bound: ``messages.py`` proves it.
 """
 
 import math

@@ -2,14 +2,14 @@
 
 They are lower bounds of programs with these ingredients. The program of a configuration may have
 other ingredients, as layouts are chosen anew for its sizes; searches add a margin for that. The
-time is that of tasks and steps which follow each other, without contention:
+time is the sum over tasks and steps that follow each other, without contention:
 
 - a stage begins when the first microbatch has come through the stages before it, and runs its tasks
   for all microbatches; then the last microbatch goes back through the earlier stages;
 - then it runs the steps behind the loop.
 
 The steps behind the loop count by bounds of their collectives alone if these may run beside others.
-The memory is that of the backward task at whose start most microbatches are in flight.
+The memory is taken at the start of the backward task with the most microbatches in flight.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -131,8 +131,8 @@ class TrainingStep:
 
     @cached_property
     def divided(self) -> dict[tuple[str, ...], set[int]]:
-        """The sizes of dimensions that axes divide by types of arguments, except those of the
-        batch."""
+        """The sizes of dimensions of arguments, by the axes that divide them, without the axes of
+        the batch."""
         function = named(self.module, self.function)
         mesh = mesh_of(function)
         sizes: dict[tuple[str, ...], set[int]] = {}
@@ -144,7 +144,8 @@ class TrainingStep:
 
     @property
     def shards(self) -> tuple[str, ...]:
-        """The axes over which ZeRO divides: those along which gradients are added up."""
+        """The axes over which ZeRO divides, which are the axes along which gradients are added
+        up."""
         return (self.data[0], *self.context)
 
     @cached_property

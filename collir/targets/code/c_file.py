@@ -136,8 +136,8 @@ def for_code(
     Args:
         static: the functions of the module that are for the file only.
         sized: whether size parameters are arguments of functions.
-        named: the functions to print of a module with operations of models; by default those that
-            no other calls.
+        named: the functions to print of a module with operations of models; by default all
+            functions that no other function calls.
         tasks: whether tasks of pipelines are functions; else they are steps.
 
     Raises:

@@ -113,8 +113,8 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     """Return the Python module of the functions of a module.
 
     Args:
-        names: the functions to print for arrays on the whole mesh; None: those that no other one
-            calls.
+        names: the functions to print for arrays on the whole mesh; None: all functions that no
+            other function calls.
 
     Raises:
         DiagnosticError: names that Python cannot have, values whose blocks differ in size, and
@@ -612,8 +612,8 @@ class JaxTarget(Target):
 
     Functions take and return arrays on the whole mesh, of jax or numpy: `in_specs` and `out_specs`
     are their layouts. Each step is an expression of `jnp` or `lax` on the blocks of a device, so
-    the module needs nothing but jax. A `repeat` is a `lax.scan`, also that of a pipeline, whose
-    schedule XLA chooses. A `call` calls a Python function on blocks. The steps of a gradient are in
+    the module needs nothing but jax. A `repeat` is a `lax.scan`; in a pipeline, too, where XLA
+    chooses the schedule. A `call` calls a Python function on blocks. The steps of a gradient are in
     the program: jax differentiates nothing.
 
     A value that is partial or held at a place has a leading dimension for the coordinates along

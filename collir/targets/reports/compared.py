@@ -127,8 +127,10 @@ def _fastest(functions: Mapping[str, CostFunction], ranges: Ranges) -> Iterator[
 def pairs(
     functions: Sequence[CostFormulas], cost: str, per: str, values: Mapping[str, int]
 ) -> Iterator[str]:
-    """Yield the lines that compare each two functions, the one with less at their values first:
-    those with the same cost, those that always have less, and inequalities.
+    """Yield the lines that compare pairs of functions, the one that is cheaper at their values
+    first.
+
+    A line says that the costs are equal, that one is always less, or when an inequality holds.
 
     Args:
         per, values: see ``compared``.

@@ -108,7 +108,7 @@ def check_symbols(ranges: Iterable[str], fixed: Collection[str]) -> None:
 
 
 def check_names(option: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Check that names are those of parameters, axes and constants.
+    """Check that names belong to parameters, axes or constants.
 
     Raises:
         DiagnosticError: there is none of that name.

@@ -116,8 +116,10 @@ def plane_plot(
 
 
 def _equations(functions: Mapping[str, CostFunction], plane: Plane) -> dict[tuple[int, int], str]:
-    """Return the equations on which two neighbouring best functions cost the same, by their
-    numbers; only those that are one equation."""
+    """Return the equation on which two neighbouring best functions cost the same, by their numbers.
+
+    Pairs that need several equations are left out.
+    """
     if plane.cost not in COSTS:
         return {}
     best, listed = plane.best, [f.formulas for f in functions.values()]

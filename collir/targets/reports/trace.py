@@ -24,8 +24,8 @@ class TraceTarget(CostOptions, Target):
 
     Each level of the machine is a process with the steps of its stream, the phases of each step
     (waiting for messages, sending, reducing), and the used share of its ports and links. Arrows
-    lead to a step from those of other streams that it waits for. A device is a process with the
-    steps that send nothing and its memory.
+    lead to a step from the steps of other streams for which it waits. A device is a process with
+    the steps that send nothing and its memory.
     """
 
     name = "trace"

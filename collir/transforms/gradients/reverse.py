@@ -327,8 +327,8 @@ class _Loop:
     stacks the cotangents of slices.
 
     Attributes:
-        undone: the carries whose values before an iteration follow from those after it. Each is
-            also a carry of the reverse loop (given as its argument there), and is not stacked.
+        undone: the carries whose values before an iteration follow from their values after it. Each
+            is also a carry of the reverse loop (given as its argument there), and is not stacked.
         residuals: the values of an iteration that are stacked, with the arguments for their slices.
         slices, invariants: the operands of the loop that are used again, with their arguments.
     """

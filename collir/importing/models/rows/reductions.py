@@ -290,7 +290,7 @@ def _batch_norm(
     bias: LineValue | None,
     *rest: Any,
 ) -> LineValue | tuple[LineValue, ...]:
-    """Normalise by the statistics that the model keeps, or by those of the batch."""
+    """Normalise by the statistics that the model keeps, or by statistics of the batch."""
     numbers = [n for n in rest if isinstance(n, float)]
     mean, variance = ([*rest, None, None])[:2] if "no_stats" not in node.op else (None, None)
     is_trained = any(n is True for n in rest[:3])
