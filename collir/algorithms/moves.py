@@ -167,10 +167,10 @@ def turns_of(algorithm: Algorithm, shape: GroupShape) -> Iterator[Turn | LocalCo
     """
     algorithm.check(shape.ranks)
     everyone = np.arange(shape.ranks)
-    for each in algorithm.rounds(shape):
-        if isinstance(each, LocalCopy):
-            yield each
+    for round_ in algorithm.rounds(shape):
+        if isinstance(round_, LocalCopy):
+            yield round_
             continue
-        for number in range(each.times * each.pattern.turns(shape)):
-            peers = each.pattern.targets(everyone, number, shape)
-            yield Turn(each, number, peers.tolist())
+        for number in range(round_.times * round_.pattern.turns(shape)):
+            peers = round_.pattern.targets(everyone, number, shape)
+            yield Turn(round_, number, peers.tolist())

@@ -162,15 +162,15 @@ class Offset(Pattern):
     def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         further, inside = divmod(turn, shape.below(self.level))
         rests = {True: self.offset + further, False: inside}
-        found, weight = np.zeros_like(ranks), 1
+        receivers, weight = np.zeros_like(ranks), 1
         for digit in reversed(shape.digits):
             own, move = ranks // weight % digit.size, 0
             if digit.level >= self.level:
                 own_level = digit.level == self.level
                 rests[own_level], move = divmod(rests[own_level], digit.size)
-            found = found + (own + move) % digit.size * weight
+            receivers = receivers + (own + move) % digit.size * weight
             weight *= digit.size
-        return found
+        return receivers
 
 
 @dataclass(frozen=True)
@@ -183,14 +183,14 @@ class AroundLevel(Pattern):
     level: int
 
     def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
-        found, weight, carry = np.zeros_like(ranks), 1, np.ones_like(ranks)
+        receivers, weight, carry = np.zeros_like(ranks), 1, np.ones_like(ranks)
         for digit in reversed(shape.digits):
             value = ranks // weight % digit.size
             if digit.level == self.level:
                 carry, value = np.divmod(value + carry, digit.size)
-            found = found + value * weight
+            receivers = receivers + value * weight
             weight *= digit.size
-        return found
+        return receivers
 
 
 @dataclass(frozen=True)

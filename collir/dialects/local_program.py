@@ -186,10 +186,10 @@ class LocalCallOp(IRDLOperation):
         Raises:
             VerifyException: there is none.
         """
-        found = SymbolTable.lookup_symbol(self, self.callee)
-        if not isinstance(found, LocalFuncOp):
+        symbol = SymbolTable.lookup_symbol(self, self.callee)
+        if not isinstance(symbol, LocalFuncOp):
             raise VerifyException(f"there is no local function {self.callee}")
-        return found
+        return symbol
 
     def verify_(self) -> None:
         function = self.function()

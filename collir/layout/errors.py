@@ -6,8 +6,8 @@ from collections.abc import Sequence
 class LayoutError(ValueError):
     """A step or a type that is not well typed.
 
-    The other attributes point at the fault, if it is known, so that a caller can show its source
-    position.
+    The attributes other than ``message`` point at the fault, if it is known, so that a caller can
+    show its source position.
 
     Attributes:
         message: the text, with operands written ``{0}``, ``{1}``: the rules do not know the

@@ -205,15 +205,15 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
         raise LayoutError("values of bool have no sum: cast them to a number first", operand=0)
     if not same_size(x.shape, y.shape):
         return _add_repeated(mesh, x, y)
-    for index, (partial, other) in enumerate(((x, y), (y, x))):
-        if partial.reduction in _SHIFTED and not other.partial:
+    for index, (partial, whole) in enumerate(((x, y), (y, x))):
+        if partial.reduction in _SHIFTED and not whole.partial:
             bare = replace(partial, partial=frozenset[str](), reduction=None)
-            if bare.agrees(other):
+            if bare.agrees(whole):
                 return partial
-            pair = (bare, other) if index == 0 else (other, bare)
+            pair = (bare, whole) if index == 0 else (whole, bare)
             require_same("add", mesh, *pair, 1, shown=(x, y))
-    for operand, (partial, other) in enumerate(((x, y), (y, x))):
-        if partial.reduction is Reduction.SUM and not other.partial:
+    for operand, (partial, whole) in enumerate(((x, y), (y, x))):
+        if partial.reduction is Reduction.SUM and not whole.partial:
             where = listed(mesh, mesh.ordered(partial.partial))
             problem = (
                 f" and {{{1 - operand}}} is not: every device would add the whole of "
@@ -240,8 +240,8 @@ def _add_repeated(mesh: Mesh, x: DistType, y: DistType) -> DistType:
     ):
         require_same("add", mesh, x, y, 1)
     structure = map_structure("add", [x, y], Linear.ALL)
-    for partial, other in ((x, y), (y, x)):
-        if partial.reduction in _SHIFTED and not other.partial:
+    for partial, addend in ((x, y), (y, x)):
+        if partial.reduction in _SHIFTED and not addend.partial:
             bare = [without_partial(z, tuple(z.partial)) for z in (x, y)]
             whole = typed("add", mesh, structure, bare, x.dtype)
             result = replace(whole, partial=partial.partial, reduction=partial.reduction)
@@ -316,15 +316,15 @@ def reinterpret(mesh: Mesh, x: DistType, to: DistType) -> DistType:
 
     The operation claims that the blocks belong to a value of that type; nothing checks the claim.
     """
-    for what, own, other in (
+    for what, own, expected in (
         ("elements", x.dtype, to.dtype),
         ("blocks", [*x.local_shape(mesh)], [*to.local_shape(mesh)]),
         ("a place", x.place, to.place),
     ):
-        if own != other:
+        if own != expected:
             raise LayoutError(
                 f"reinterpret gives blocks another meaning: {{0}} has {what} {own}, and the result "
-                f"{other}",
+                f"{expected}",
                 operand=0,
                 parameter="to",
             )

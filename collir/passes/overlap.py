@@ -112,10 +112,12 @@ class OverlapPass(CostOptions, ModulePass):
             else:
                 lacks_memory = lacks_memory or after.time
         if fastest is not None:
-            for each in alike:
-                written = StepOrder.of(each)
-                _reorder(each, work if each is function else work_of(each, before.model), fastest)
-                yield Reordering(written, StepOrder.of(each))
+            for member in alike:
+                written = StepOrder.of(member)
+                _reorder(
+                    member, work if member is function else work_of(member, before.model), fastest
+                )
+                yield Reordering(written, StepOrder.of(member))
         elif lacks_memory:
             remark(
                 function,

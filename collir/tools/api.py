@@ -336,15 +336,15 @@ def cost_function(module: ModuleOp, function: str = "") -> "CostFunction":
     with _formulas():
         from collir.cost.formulas.function import CostFunction
 
-        found = cost_formulas(module, function)
-        if not found:
+        formulas = cost_formulas(module, function)
+        if not formulas:
             raise DiagnosticError(Diagnostic(f"there is no function @{function}"))
-        name = found[-1].name
+        name = formulas[-1].name
 
         def others(values: Mapping[str, int]) -> "CostFormulas":
             return cost_formulas(instantiate(module.clone(), name, **values), name)[0]
 
-        return CostFunction(found[-1], others)
+        return CostFunction(formulas[-1], others)
 
 
 @contextmanager

@@ -186,8 +186,8 @@ def _inputs(
     files: dict[str, Path | zipfile.Path] = {}
     for text in options.input:
         name, equals, path = text.partition("=")
-        if not equals and (found := _files_in(Path(text), known)):
-            files |= found
+        if not equals and (paths := _files_in(Path(text), known)):
+            files |= paths
         elif not equals or name.removeprefix("%") not in known:
             raise UsageError(
                 f"--input {text}: write ARG=FILE.npy, or a folder or an .npz file, with one of the "

@@ -120,8 +120,10 @@ def _docstring(model: Model, c: Configuration, plans: dict[str, ParallelPlan]) -
         yield f"    loss = train_step(model, optimizer, microbatches{more})"
     yield ""
     data = [axis for axis in model.step.data if axis != REPLICA or c.degrees[axis] > 1]
-    each = f"{c.microbatches} microbatch{'es' * (c.microbatches > 1)} of {rows_of(model, c)} rows"
-    yield f"A rank has {each}, by its place in {' and '.join(data)}."
+    microbatches = (
+        f"{c.microbatches} microbatch{'es' * (c.microbatches > 1)} of {rows_of(model, c)} rows"
+    )
+    yield f"A rank has {microbatches}, by its place in {' and '.join(data)}."
     yield "Run it with torchrun, a process for each device."
     if whole := [name for plan in plans.values() for name in plan.whole]:
         yield ""

@@ -52,9 +52,9 @@ def estimated(
     asked = [*space.configurations(refused)]
     known: list[tuple[Configuration, ConfigurationEstimate]] = []
     seen, reason = 0, ""
-    found = estimator.estimates(asked)
+    estimates = estimator.estimates(asked)
     try:
-        for configuration, estimate in found:
+        for configuration, estimate in estimates:
             seen += 1
             if isinstance(estimate, str):
                 refused[estimate] += 1
@@ -70,7 +70,7 @@ def estimated(
     except KeyboardInterrupt:
         reason = "it was interrupted"
     finally:
-        found.close()
+        estimates.close()
         progress.say("")
     if reason:
         refused[f"no estimate: {reason}"] += len(asked) - seen

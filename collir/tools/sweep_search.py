@@ -136,8 +136,8 @@ class Sweep(Problem[ConfigurationNode]):
             return None
         if simulation.peak > self.memory:
             return None
-        found = busiest(simulation)
-        return ConfigurationNode(SIMULATED, number, simulation.time, simulation.peak, found)
+        busy = busiest(simulation)
+        return ConfigurationNode(SIMULATED, number, simulation.time, simulation.peak, busy)
 
     def front(
         self, known: Sequence[ConfigurationNode], workers: int, executor: Executor | None = None
@@ -151,11 +151,11 @@ class Sweep(Problem[ConfigurationNode]):
         done = {node.number for node in known}
         asked = [number for _, _, number in _undominated(times) if number not in done]
         if executor is not None:
-            found = [*executor.map(self.simulated, asked)]
+            results = [*executor.map(self.simulated, asked)]
         else:
             with Pool(workers, ignore_interrupts) as pool:  # which ends them, also on Ctrl-C
-                found = pool.map(self.simulated, asked, chunksize=1)
-        nodes = {node.number: node for node in (*known, *found) if node is not None}
+                results = pool.map(self.simulated, asked, chunksize=1)
+        nodes = {node.number: node for node in (*known, *results) if node is not None}
         points = ((node.time, node.memory, node.number) for node in nodes.values())
         return [nodes[number] for _, _, number in _undominated(points)]
 

@@ -58,9 +58,9 @@ class MachineRun:
             name = x.step.operation.name
             if name == "barrier":
                 gone = self.ordering.arrive(x)
-                for each in gone:
-                    self._finish(each)
-                self.ready.extend(each for each in gone if each is not x)
+                for block in gone:
+                    self._finish(block)
+                self.ready.extend(block for block in gone if block is not x)
                 if not gone:
                     return
                 continue

@@ -111,8 +111,8 @@ class Agents:
         used = {
             (rank, channel): None
             for rank, own in enumerate(plan.ranks) for block in own.blocks
-            for x in block.operations for each in x.flat if each.channel_type == "port"
-            for channel in each.channels
+            for x in block.operations for operation in x.flat if operation.channel_type == "port"
+            for channel in operation.channels
         }  # fmt: skip
         blocks = [(rank, x) for rank, own in enumerate(plan.ranks) for x in own.blocks]
         self.first_host = len(blocks)

@@ -131,11 +131,16 @@ def _write_blocks(
             writer.step(step, links.acquired(block, number), links.released(block, number))
         parts.extend(_divided(writer.operations, own))
     for number, operations in enumerate(parts):
-        channels = {x for each in operations if each.channel_type == kind for x in each.channels}
+        channels = {
+            x
+            for operation in operations
+            if operation.channel_type == kind
+            for x in operation.channels
+        }
         own.blocks.append(
             PlanBlock(number, tuple(operations), {kind: tuple(sorted(channels))},
-                      {kind: len({(x.ranks, x.buffer) for each in operations
-                                  for x in each.targets if x.ranks != (rank,)})})
+                      {kind: len({(x.ranks, x.buffer) for operation in operations
+                                  for x in operation.targets if x.ranks != (rank,)})})
         )  # fmt: skip
 
 
@@ -164,13 +169,13 @@ class _Links:
         for block in blocks:
             latest: dict[int, int] = {}
             for number, step in enumerate(block.steps):
-                for other, at in step.after:
-                    if other == block.number or latest.get(other, -1) >= at:
+                for awaited, at in step.after:
+                    if awaited == block.number or latest.get(awaited, -1) >= at:
                         continue
-                    latest[other] = at
-                    semaphore = semaphores.setdefault((other, block.number), len(semaphores))
+                    latest[awaited] = at
+                    semaphore = semaphores.setdefault((awaited, block.number), len(semaphores))
                     self.acquires.setdefault((block.number, number), []).append(semaphore)
-                    self.releases.setdefault((other, at), []).append(semaphore)
+                    self.releases.setdefault((awaited, at), []).append(semaphore)
         self.count = len(semaphores)
 
     def acquired(self, block: ThreadBlock, step: int) -> list[int]:

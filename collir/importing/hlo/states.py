@@ -106,12 +106,12 @@ def as_stack(x: ValueState, pieces: Sequence[int]) -> ValueState:
     """Return it as a stack along pieces that divide it: each device has its block."""
     dims = [Along(d.size, tuple(n for n in d.pieces if n not in pieces) if d.axes else d.axes)
             for d in x.dims]  # fmt: skip
-    found = x.axes.intersection(pieces)
+    shared = x.axes.intersection(pieces)
     for d in x.dims:
-        inner = d.pieces[len(d.pieces) - len(found.intersection(d.pieces)) :]
-        if frozenset(inner) != found.intersection(d.pieces):
+        inner = d.pieces[len(d.pieces) - len(shared.intersection(d.pieces)) :]
+        if frozenset(inner) != shared.intersection(d.pieces):
             raise NotTyped("a dimension is divided over other axes inside of these")
-    return replace(x, dims=tuple(dims), stacked=x.stacked | found, table=None)
+    return replace(x, dims=tuple(dims), stacked=x.stacked | shared, table=None)
 
 
 def joined(states: Sequence[ValueState]) -> ValueState:

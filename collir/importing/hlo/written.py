@@ -78,12 +78,14 @@ def _flops(x: HloInstruction, shape: HloShape, given: Sequence[WrittenValue]) ->
         return 2 * shape.elements * (math.prod(sizes[1]) // max(1, features))
     if x.opcode in ("dot", "custom-call") and len(sizes) > 1:
         text = x.attributes.get("backend_config", "") if x.opcode == "custom-call" else ""
-        found = re.search(r'lhs_contracting_dimensions"?:\s*\[([^\]]*)\]', text)
+        contracting = re.search(r'lhs_contracting_dimensions"?:\s*\[([^\]]*)\]', text)
         dims = (
-            re.findall(r"\d+", found[1]) if found else map(str, x.numbers("lhs_contracting_dims"))
+            re.findall(r"\d+", contracting[1])
+            if contracting
+            else map(str, x.numbers("lhs_contracting_dims"))
         )
         summed = math.prod(sizes[0][int(d)] for d in dims if int(d) < len(sizes[0]))
-        return 2 * shape.elements * summed if found or x.opcode == "dot" else shape.elements
+        return 2 * shape.elements * summed if contracting or x.opcode == "dot" else shape.elements
     return max([shape.elements, *map(math.prod, sizes)])
 
 
@@ -985,8 +987,10 @@ def _exchanged_parts(
 ) -> list[WrittenValue]:  # fmt: skip
     """Write an all-to-all of one array for each member of the group: of all of them together."""
     shape = given[0].shape
-    one = ", ".join(map(str, (1, *shape.sizes)))
-    parts = [w.step(f"reshape %{w.block(cell).name} to [{one}]", "part") for cell in given]
+    stacked_sizes = ", ".join(map(str, (1, *shape.sizes)))
+    parts = [
+        w.step(f"reshape %{w.block(cell).name} to [{stacked_sizes}]", "part") for cell in given
+    ]
     listed = ", ".join(f"%{name}" for name in parts)
     joined = w.step(f"concat {listed} dim 0", "parts")
     wide = HloShape(shape.dtype, (len(given), *shape.sizes))

@@ -49,9 +49,9 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """
     remarks: list[Remark] = []
     tables: list[MeasuredTable] = []
-    found = log_tables(text, _TITLE, _HEADER)
+    logged = log_tables(text, _TITLE, _HEADER)
     end = 0 if text.endswith("\n") else text.count("\n") + 1
-    for table in found:
+    for table in logged:
         own = table.title[1] if table.title else kind
         if not own:
             raise ReadError(
@@ -79,7 +79,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
             message = "this table has no times: the file may be cut off"
             remarks.append(Remark(message, table.place))
     if not tables:
-        raise nothing_left(remarks, found[0].place)
+        raise nothing_left(remarks, logged[0].place)
     return MeasuredTables("Times of DeepSpeed.", tuple(tables), tuple(remarks))
 
 

@@ -120,10 +120,10 @@ def _line(run: _Run, line: str, place: TextPlace, remarks: list[Remark]) -> None
         remarks.append(Remark("this size timed out: it is left out", place))
     elif match := _COLUMNS.fullmatch(line):
         run.columns = match[1].split()
-        found = [name for name in _TIMES if name in run.columns]
-        if not found:
+        time_columns = [name for name in _TIMES if name in run.columns]
+        if not time_columns:
             raise ReadError(f"there is no column of times: {', '.join(_TIMES)}", place)
-        run.time = run.columns.index(found[0])
+        run.time = run.columns.index(time_columns[0])
     elif run.rows and line.lstrip().startswith("#"):
         run.columns = []  # another program follows
     elif run.columns and _ROW.fullmatch(line):

@@ -31,26 +31,26 @@ def log_tables(text: str, title: re.Pattern[str], header: re.Pattern[str]) -> li
     What stands in front of a title or of names of columns is the prefix of the lines below. Lines
     with another prefix belong to other tables, or to none.
     """
-    found: list[LogTable] = []
+    listed: list[LogTable] = []
     streams: dict[str, tuple[str, LogTable]] = {}
     for number, line in enumerate(text.split("\n"), 1):
         place = TextPlace(number)
         if match := title.search(line):
             prefix = line[: match.start()]
-            found.append(LogTable(place, match))
-            logs.begin(streams, prefix, (prefix, found[-1]))
+            listed.append(LogTable(place, match))
+            logs.begin(streams, prefix, (prefix, listed[-1]))
         elif match := header.search(line):
             prefix = line[: match.start()]
             _, table = streams.get(logs.stream(prefix), ("", None))
             if table is None or table.header:
                 table = LogTable(place, table.title if table else None)
-                found.append(table)
+                listed.append(table)
             table.header = line[match.start() :]
             logs.begin(streams, prefix, (prefix, table))
         else:
             for table, rest in _belonging(streams, line):
                 table.lines.append((place, rest))
-    return found
+    return listed
 
 
 def _belonging(

@@ -216,8 +216,9 @@ class _Reader:
     def _rank(self, match: re.Match[str], line: str, place: TextPlace) -> None:
         prefix = line[: match.start()]
         run = self._run(prefix)
-        other = logs.stream(prefix) not in self.streams  # MSCCL++ prints no line before ranks
-        if run is None or run.columns or (other and run.ranks and not int(match[1])):
+        # MSCCL++ prints no line before ranks.
+        is_new = logs.stream(prefix) not in self.streams
+        if run is None or run.columns or (is_new and run.ranks and not int(match[1])):
             run = self._begin(logs.stream(prefix), place)
         if match[2] and int(match[2]):
             raise ReadError(

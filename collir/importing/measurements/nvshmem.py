@@ -50,8 +50,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """
     remarks: list[Remark] = []
     tables: list[MeasuredTable] = []
-    found = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
-    for table in found:
+    logged = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
+    for table in logged:
         own = _JOBS[table.title[1]] if table.title else kind
         if not own:
             message = "it is not said which collective this is: --from FILE,collective=all_reduce"
@@ -67,7 +67,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
             message = "this table has no times that can be used: the file may be cut off"
             remarks.append(Remark(message, table.place))
     if not tables:
-        raise nothing_left(remarks, found[0].place)
+        raise nothing_left(remarks, logged[0].place)
     return MeasuredTables("Times of NVSHMEM.", tuple(tables), tuple(remarks))
 
 

@@ -43,10 +43,10 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """
     remarks: list[Remark] = []
     tables: list[MeasuredTable] = []
-    found = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
-    if not found:
+    logged = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
+    if not logged:
         raise ReadError("this table has other columns than times or bandwidths", TextPlace(1))
-    for table in found:
+    for table in logged:
         if kind not in (None, "send"):
             raise ReadError(f"these are messages (send), but {kind} is asked for", table.place)
         verb = table.title["verb"] if table.title else ""
@@ -61,7 +61,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
             message = "this table has no times: the file may be cut off"
             remarks.append(Remark(message, table.place))
     if not tables:
-        raise nothing_left(remarks, found[0].place)
+        raise nothing_left(remarks, logged[0].place)
     return MeasuredTables("Times of perftest.", tuple(tables), tuple(remarks))
 
 

@@ -51,9 +51,9 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
     remarks: list[Remark] = []
-    found = log_tables(text, _TITLE, _HEADER)
+    logged = log_tables(text, _TITLE, _HEADER)
     tables: list[MeasuredTable] = []
-    for table in found:
+    for table in logged:
         own = _kind(table, kind, file)
         if own not in KINDS:
             message = f"'{shown(own)}' is no collective whose times are read: it is left out"
@@ -68,7 +68,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
             message = "this table has no times: the file may be cut off"
             remarks.append(Remark(message, table.place))
     if not tables:
-        raise nothing_left(remarks, found[0].place)
+        raise nothing_left(remarks, logged[0].place)
     return MeasuredTables("Times of torch.distributed.", tuple(tables), tuple(remarks))
 
 

@@ -252,7 +252,7 @@ def scanned_layers(graph: ModelGraph) -> list[ScannedLayers]:
         for operand in node.operands() if isinstance(node, ModelNode) else ():
             read[operand] = read.get(operand, 0) + 1
     inputs = {x.name: x for x in graph.inputs if x.kind == "weight"}
-    found: list[ScannedLayers] = []
+    scans: list[ScannedLayers] = []
     for node in graph.nodes:
         if not isinstance(node, ModelNode) or node.op != f"{JAX}scan":
             continue
@@ -263,8 +263,8 @@ def scanned_layers(graph: ModelGraph) -> list[ScannedLayers]:
         path = ".".join(common(parts)) if parts else ""
         of_path = [x for x in inputs.values() if x.of.startswith(f"{path}.")]
         if path and len(own) == len(of_path) == len(set(slices).intersection(inputs)):
-            found.append(ScannedLayers(node, node.kwargs["length"], path, tuple(own)))
-    return found
+            scans.append(ScannedLayers(node, node.kwargs["length"], path, tuple(own)))
+    return scans
 
 
 def common(paths: Sequence[Sequence[str]]) -> list[str]:

@@ -110,25 +110,25 @@ def traced_program(
         UnsuitableTraceError: there are no collectives, or their groups are of several meshes.
     """
     digits = {id(x): _digits(x, devices) for x in ran}
-    found = [d for own in digits.values() for d in own or ()]
+    all_digits = [d for own in digits.values() for d in own or ()]
     try:
-        pieces = mesh_of(found, devices, axes, levels)
+        pieces = mesh_of(all_digits, devices, axes, levels)
     except GroupsError as error:
         raise UnsuitableTraceError(str(error)) from error
     made = TracedProgram(pieces, rate)
     written = _Writer(made, rank, window)
-    for each in ran:
-        written.until(each.issued)
-        own = digits[id(each)]
+    for collective in ran:
+        written.until(collective.issued)
+        own = digits[id(collective)]
         if own is None:
-            made.left_out[f"{each.label}, whose group is no part of a mesh"] += 1
-        elif not each.size:
-            made.left_out[f"{each.label}, whose bytes the trace does not say"] += 1
+            made.left_out[f"{collective.label}, whose group is no part of a mesh"] += 1
+        elif not collective.size:
+            made.left_out[f"{collective.label}, whose bytes the trace does not say"] += 1
         else:
             try:
-                written.send(each, pieces.of(own))
+                written.send(collective, pieces.of(own))
             except GroupsError:
-                made.left_out[f"{each.label}, whose group is no part of a mesh"] += 1
+                made.left_out[f"{collective.label}, whose group is no part of a mesh"] += 1
     written.until(window.end)
     written.end()
     if not made.collectives:

@@ -92,8 +92,8 @@ def _parts(tensor: Array, count: int, x: DistType, rng: np.random.Generator) -> 
     if dtype.kind == "b":
         owner = rng.integers(0, count, size=tensor.shape)
         for index in range(count):
-            other = rng.integers(0, 2, size=tensor.shape).astype(dtype)
-            away = tensor & other if reduction is Reduction.MAX else tensor | other
+            noise = rng.integers(0, 2, size=tensor.shape).astype(dtype)
+            away = tensor & noise if reduction is Reduction.MAX else tensor | noise
             yield np.where(owner == index, tensor, away)
     elif reduction in (Reduction.MAX, Reduction.MIN):
         owner = rng.integers(0, count, size=tensor.shape)

@@ -419,8 +419,8 @@ def substituted(expr: Expr, values: Values) -> Expr:
         else:
             others.append(scaled(new, times))
     total: Expr = collected(expr.number, terms)
-    for other in others:
-        total = added(total, other)
+    for addend in others:
+        total = added(total, addend)
     return total
 
 

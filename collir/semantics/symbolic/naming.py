@@ -154,14 +154,14 @@ def _coefficients(
     for digit, part in digits.items():
         assert isinstance(digit.base, Var)
         by_base.setdefault(digit.base, []).append((digit, part))
-    found: dict[Var, dict[int, int]] = {part: {} for part in digits.values()}
+    coefficients: dict[Var, dict[int, int]] = {part: {} for part in digits.values()}
     for number, index in enumerate(indices):
         for times, (base, lo, n) in index.terms:
             for digit, part in by_base.get(base, ()) if isinstance(base, Var) else ():
                 if lo <= digit.lo and digit.lo * digit.n <= lo * n:
-                    of = found[part]
+                    of = coefficients[part]
                     of[number] = of.get(number, 0) + times * (digit.lo // lo)
-    return found
+    return coefficients
 
 
 def _chains(parts: Sequence[Var], found: Mapping[Var, Mapping[int, int]]) -> Iterator[list[Var]]:

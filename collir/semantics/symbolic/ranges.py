@@ -58,10 +58,10 @@ def _joined_terms(terms: list[SummedTerm]) -> list[SummedTerm]:
     left = sorted(terms, key=lambda term: -sum(index.offset for index in indices_of(term)))
     while left:
         term = left.pop()
-        for other in done:
-            both = _both(other, term) or _both(term, other)
+        for earlier in done:
+            both = _both(earlier, term) or _both(term, earlier)
             if both is not None:
-                done.remove(other)
+                done.remove(earlier)
                 left.append(both)
                 break
         else:

@@ -225,9 +225,9 @@ def _doubtful(difference: ProvenDifference, computations: Computations) -> bool:
     atoms = [difference.atom, difference.more.atom if difference.more else None]
     for number in [atom.number for atom in atoms if isinstance(atom, Opaque)]:
         computation = computations.known[number]
-        for other in computations.known:
-            similar = other is not computation and comparable(computation, other)
-            if similar and not _differ(computation, other):
+        for known in computations.known:
+            similar = known is not computation and comparable(computation, known)
+            if similar and not _differ(computation, known):
                 return True
     return False
 

@@ -371,10 +371,10 @@ class PlacementProblem(Problem[PartialMatrix]):
         limit = max(0.1, min(self.program_limit, self.deadline - monotonic()))
         seconds = None if math.isinf(limit) else limit
         options = SearchOptions(self._model, 1, seconds=seconds)
-        found = Pricing(mesh, source, target, options).searched()
-        proven = not found.cut
-        if found.candidates:
-            return found.candidates[0].time, proven
+        synthesis = Pricing(mesh, source, target, options).searched()
+        proven = not synthesis.cut
+        if synthesis.candidates:
+            return synthesis.candidates[0].time, proven
         if not proven:
             return math.inf, False
         raise CostError("none of the programs for this has a cost")

@@ -205,8 +205,8 @@ def _program(
     steps.then(REDUCED[x.reduction], dims=(0,))
     if rest:
         steps.then("reduce_scatter", axes=rest, dim=dim)
-    for other in behind:
-        steps.then(other.mnemonic, **other.arguments)
+    for later in behind:
+        steps.then(later.mnemonic, **later.arguments)
     wide = steps.value
     steps.then("cast", dtype=x.dtype.value)
     if not op.kind.shards:

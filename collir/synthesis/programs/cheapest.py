@@ -84,8 +84,8 @@ def synthesise(
         (*source.axes, *target.axes)
     ):
         paths = LayoutPaths(mesh, source, target, model, memory, scale, without)
-        found = cheapest(paths, top, seconds)
-        return _synthesis(found.candidates, None, paths.root().bound, [found])
+        programs = cheapest(paths, top, seconds)
+        return _synthesis(programs.candidates, None, paths.root().bound, [programs])
     search = _UnorderedSearch(mesh, source, target, model, top, memory, seconds, scale, without)
     count = search.paths.count() if counted else None
     plain = search.programs()
@@ -148,7 +148,7 @@ class _UnorderedSearch:
             self.results.append(cheapest(paths, self.top, self._seconds_left()))
             self.least = min(self.least, paths.root().bound)
         by_steps: dict[tuple[CollectiveStep, ...], StepSequence] = {}
-        for candidate in (c for found in self.results for c in found.candidates):
+        for candidate in (c for result in self.results for c in result.candidates):
             known = by_steps.get(candidate.steps)
             if known is None or candidate.time < known.time:
                 by_steps[candidate.steps] = candidate
@@ -182,8 +182,8 @@ def _synthesis(
     cut: str = "",
 ) -> Synthesis:
     """Return the outcome of searches; ``cut`` says why others were left out."""
-    ended = next(filter(None, (found.ended for found in searches)), cut)
-    bounds = [least if cut or found.bound is None else found.bound for found in searches]
+    ended = next(filter(None, (search.ended for search in searches)), cut)
+    bounds = [least if cut or search.bound is None else search.bound for search in searches]
     best = listed[0].time if listed else None
     gap = gap_of(best, max(least, min(bounds))) if ended else 0.0
     return Synthesis(tuple(listed), count, least, ended, gap)

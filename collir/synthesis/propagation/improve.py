@@ -121,10 +121,10 @@ def _candidates(
         for tensor, over in zip(relation.members, relation.indices, strict=True):
             if tensor not in members:
                 continue
-            for other, indices in zip(relation.members, relation.indices, strict=True):
-                if other in members:
+            for member, indices in zip(relation.members, relation.indices, strict=True):
+                if member in members:
                     continue
-                axes = dict(zip(indices, spreading.layouts[other.number], strict=True))
+                axes = dict(zip(indices, spreading.layouts[member.number], strict=True))
                 layout = tuple(
                     () if index == REPEATED or index in relation.blocked else axes.get(index, ())
                     for index in over[len(over) - rank :]

@@ -277,8 +277,8 @@ def _behind(needed: Sequence[Collection[int]], ranks: Sequence[float]) -> list[i
     cycle."""
     users: list[list[int]] = [[] for _ in needed]
     for number, before in enumerate(needed):
-        for each in before:
-            users[each].append(number)
+        for earlier in before:
+            users[earlier].append(number)
     missing = [len(before) for before in needed]
     ready = [(ranks[number], number) for number, count in enumerate(missing) if not count]
     heapq.heapify(ready)

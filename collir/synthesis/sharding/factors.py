@@ -93,8 +93,8 @@ class Fan:
         seen: list[Numbers] = []
         for needs in (needs for user, needs in pairs if user == variable):
             new = np.ones(len(needs), dtype=bool)
-            for other in seen:
-                new &= other != needs
+            for earlier in seen:
+                new &= earlier != needs
             costs += prices[needs] * new
             seen.append(needs)
         return costs

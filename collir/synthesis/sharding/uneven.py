@@ -102,7 +102,7 @@ class _Recutting:
     def run(self) -> Recut | None:
         """Take turns, and return the best."""
         best = least_sum(self.equal.sum, self.limit.left, branch=False)
-        first, found = best.sum, None
+        first, improved = best.sum, None
         bound = self._bound()
         shares = self._shares(self.equal, best)
         for _ in range(_TURNS):
@@ -110,14 +110,14 @@ class _Recutting:
             for weights in self._weights(shares):
                 mesh, sharding, solution = self._with(weights)
                 if solution.sum < best.sum * (1 - _CLOSE):
-                    best, found = solution, (mesh, sharding)
+                    best, improved = solution, (mesh, sharding)
             if best.sum > before * (1 - _CLOSE) or best.sum <= bound * (1 + _CLOSE):
                 break
-            assert found is not None
-            shares = self._shares(found[1], best)
-        if found is None or best.sum >= first * (1 - _CLOSE):
+            assert improved is not None
+            shares = self._shares(improved[1], best)
+        if improved is None or best.sum >= first * (1 - _CLOSE):
             return None
-        mesh, _ = found
+        mesh, _ = improved
         axis = next(axis for axis in mesh.axes if axis.name == self.axis.name)
         return Recut(mesh, axis, best, min(bound, best.sum))
 
@@ -206,14 +206,14 @@ def _best_shares(times: Counter[tuple[float, ...]], n: int) -> Vector:
             rows[number * n + place, n + number] = -1.0
     scale = max(max(step) for step in steps) or 1.0
     rows[:, :n] /= scale
-    found = minimum(
+    optimum = minimum(
         np.array([0.0] * n + [float(times[step]) for step in steps]),
         rows,
         np.zeros(len(rows)),
         np.array([[1.0] * n + [0.0] * len(steps)]),
         np.ones(1),
     )
-    return np.maximum(found.x[:n], 1e-6)
+    return np.maximum(optimum.x[:n], 1e-6)
 
 
 def _rounded(shares: Vector, total: int) -> tuple[int, ...]:
@@ -237,7 +237,7 @@ def _places_of_coordinates(
     Args:
         seconds: the time of the steps of the function at each place.
     """
-    names, found = mesh.of_axis[axis.name], [-1] * axis.size
+    names, slowest = mesh.of_axis[axis.name], [-1] * axis.size
     machine, level = mesh.machine, mesh.machine.kinds_level
     assert level is not None
     kinds = [name for name, count in machine.levels[level].kinds for _ in range(count)]
@@ -249,6 +249,6 @@ def _places_of_coordinates(
             sub = mesh.by_name[name]
             at = at * sub.size + rank // sub.stride % sub.size
         own = number[machine.kind_of[kinds[rank // inside]]]
-        if found[at] < 0 or seconds[own] > seconds[found[at]]:
-            found[at] = own
-    return found
+        if slowest[at] < 0 or seconds[own] > seconds[slowest[at]]:
+            slowest[at] = own
+    return slowest

@@ -485,11 +485,11 @@ class JaxFunction:
             if not isinstance(use.operation, DistOp) or use.operation.mnemonic not in MAPS:
                 return None
             beside = [
-                other
-                for other in use.operation.operands
-                if other is not op.result
-                and dist_type(other).dtype is x.dtype
-                and not _is_number(other)
+                operand
+                for operand in use.operation.operands
+                if operand is not op.result
+                and dist_type(operand).dtype is x.dtype
+                and not _is_number(operand)
             ]
             if not beside:
                 return None

@@ -180,10 +180,10 @@ class StreamPlan:
         """Return the last collective of each other stream in conflict with a stream's operation."""
         return self._last_of_each(
             op
-            for op, other in running.items()
+            for op, used in running.items()
             if f"{self.stream[op]} " != own
             and op not in known.get(own, set())
-            and uses.disturbs(other)
+            and uses.disturbs(used)
         )
 
     def _last_of_each(self, ops: Iterable[StartOp]) -> list[StartOp]:

@@ -61,9 +61,9 @@ def _bars(simulation: Simulation, start: float = 0.0, marked: bool | None = None
         yield Bar(lane, begin, end, texts, _kind(step), number in path)
     inside = [step for step in simulation.steps if step.iterations and step.task.phases]
     lanes = dict.fromkeys(lane_name(simulation, step) for step in inside)
-    for found in simulation.timeline.cuts:  # iterations that are not simulated, as they recur
-        begin = start + found.start
-        yield from _more(lanes, begin, begin + found.cut.seconds, found.cut.skipped)
+    for recurrence in simulation.timeline.cuts:  # iterations that are not simulated, as they recur
+        begin = start + recurrence.start
+        yield from _more(lanes, begin, begin + recurrence.cut.seconds, recurrence.cut.skipped)
 
 
 def _iterations(loop: LoopStep, begin: float, end: float, marked: bool) -> Iterator[Bar]:

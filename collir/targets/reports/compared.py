@@ -96,11 +96,11 @@ def at_peak(formulas: CostFormulas) -> CostFormulas:
 
 def _table(functions: Mapping[str, CostFunction]) -> Iterator[str]:
     """Yield the costs of functions, the fastest first; - where one cannot have the values."""
-    found = [(name, function()) for name, function in functions.items()]
-    found.sort(key=lambda item: (bool(np.isnan(item[1].time[0])), item[1].time[0]))
+    costed = [(name, function()) for name, function in functions.items()]
+    costed.sort(key=lambda item: (bool(np.isnan(item[1].time[0])), item[1].time[0]))
     texts = {"time": seconds_text, "sent": bytes_text, "memory": bytes_text}
     rows: list[list[str]] = []
-    for name, costs in found:
+    for name, costs in costed:
         numbers = [(float(getattr(costs, cost)[0]), text) for cost, text in texts.items()]
         rows.append([f"@{name}", *("-" if isnan(x) else text(x) for x, text in numbers)])
     for line in table(["", "time", "bytes sent", "memory"], rows, left=1):
@@ -113,11 +113,11 @@ def _fastest(functions: Mapping[str, CostFunction], ranges: Ranges) -> Iterator[
             continue
         span = f"{name} = {low:g}..{high:g}"
         try:
-            found = changes(functions, ParameterSpan(name, int(low), int(high)), margin=MARGIN)
+            crossings = changes(functions, ParameterSpan(name, int(low), int(high)), margin=MARGIN)
         except ValueError:
             yield f"  Fastest along {span}: none, as no value there fits all strategies"
             continue
-        listed = ", ".join(f"@{best} from {start}" for start, best in found)
+        listed = ", ".join(f"@{best} from {start}" for start, best in crossings)
         yield from wrapped(f"  Fastest along {span}, by at least {MARGIN:.0%}: {listed}")
 
 
@@ -148,15 +148,15 @@ def pairs(
     is_shortened = False
     for first, second in combinations(heads, 2):
         try:
-            found = either_less(first, second, cost, "", per, **values)
+            comparison = either_less(first, second, cost, "", per, **values)
         except FormulaMissingError as error:
             others.append(str(error))
             continue
-        is_shortened |= any(x.left_out != 0 for some in found.conditions for x in some)
-        if found.is_always:
-            always.setdefault(found.first, []).append(f"@{found.second}")
+        is_shortened |= any(x.left_out != 0 for some in comparison.conditions for x in some)
+        if comparison.is_always:
+            always.setdefault(comparison.first, []).append(f"@{comparison.second}")
         else:
-            others.append(str(found))
+            others.append(str(comparison))
     for name, more in always.items():
         yield f"    @{name} always {less} than {', '.join(more)}"
     for line in others:

@@ -87,8 +87,8 @@ def _flows(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
         zip(simulation.steps, simulation.spans, strict=True)
     ):
         for source in step.task.after:
-            other, (start, end) = simulation.steps[source], simulation.spans[source]
-            ends = (other.task.stream, other.lane), (step.task.stream, step.lane)
+            sender, (start, end) = simulation.steps[source], simulation.spans[source]
+            ends = (sender.task.stream, sender.lane), (step.task.stream, step.lane)
             if ends[0] == ends[1] or end == start:
                 continue
             event = {"name": "needs", "cat": "flow", "id": f"{first}.{source}.{number}"}

@@ -236,8 +236,8 @@ class _Ring:
         attention, names = self.attention, self.form.names
         of_sums = [i for i in attention.indices if i != attention.key_index]
         of_result = attention.of_values[1]
-        one = steps.constant(DistType(dist_type(total).dtype, ()), 1)
-        inverse = steps.step("div", (one, total), {})
+        unit = steps.constant(DistType(dist_type(total).dtype, ()), 1)
+        inverse = steps.step("div", (unit, total), {})
         text = f"{names(of_result)}, {names(of_sums)} -> {names(of_result)}"
         value = steps.step("einsum", (result, inverse), {"equation": text})
         to = dist_type(attention.values.result).dtype

@@ -202,8 +202,8 @@ def _fit_streams(samples: Sequence[KernelSample], device: Device) -> Device:
     rates: dict[float, list[float]] = {}
     for sample in samples:
         (count, step), *rest = sample.steps
-        other = math.fsum(n * local_times(own, device).seconds for n, own in rest)
-        time = (sample.seconds - other) / count - device.efficiency.launch
+        rest_seconds = math.fsum(n * local_times(own, device).seconds for n, own in rest)
+        time = (sample.seconds - rest_seconds) / count - device.efficiency.launch
         rates.setdefault(step.size, []).append(step.size / max(time, 0.1 * sample.seconds / count))
     streams = tuple((size, _geometric_mean(own)) for size, own in sorted(rates.items()))
     return replace(_with(device, streams=streams), memory_bandwidth=streams[-1][1])
