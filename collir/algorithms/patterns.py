@@ -197,8 +197,8 @@ class AroundLevel(Pattern):
 class Binomial(Pattern):
     """A round of a binomial tree, whose root is rank 0.
 
-    Ranks that are multiples of 2 distance send to those that are ``distance`` further, if there
-    are; with ``leading``, all ranks below ``distance`` do. To the root they send the other way.
+    A rank that is a multiple of 2 distance sends to the rank ``distance`` further, if there is one;
+    with ``leading``, all ranks below ``distance`` do. To the root they send the other way.
     """
 
     distance: int

@@ -1,4 +1,4 @@
-"""Steps that run as one kernel, such as those of a ``fused`` call.
+"""Steps that run as one kernel, such as the steps of a ``fused`` call.
 
 The name of the kernel is a discardable attribute of its steps, which follow each other. It changes
 nothing that a program computes. A step that a pass adds has no kernel, and divides the kernel

@@ -200,7 +200,8 @@ def typed(
 def _check_average(
     name: str, mesh: Mesh, structure: Structure, axes: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Check that averaged blocks have one size, so that their averages average to the whole's.
+    """Check that averaged blocks have one size, so that the average of their averages is the
+    average of the whole.
 
     Raises:
         LayoutError: their sizes differ.

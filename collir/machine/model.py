@@ -101,13 +101,13 @@ class Machine:
 
     Attributes:
         device: the device at every leaf; None if nothing is known of it, or if kinds have names.
-        kinds: the named kinds of devices. If there are several, one level says which of its
-            children has which; all devices below a child are alike.
+        kinds: the named kinds of devices. If there are several, one level gives each of its
+            children a kind; all devices below a child are alike.
 
     Raises:
         MachineError: no levels, two levels of one name, more than ``MAX_DEVICES`` devices, rails
-            that the devices below do not divide into, kinds that levels do not tell apart or that
-            only some have a rate of reducing or copying for.
+            that the devices below do not divide into, kinds that levels do not tell apart, or a
+            rate of reducing or copying that only some kinds have.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """Choose the layouts of all values of ``auto`` functions so that they take the least time.
 
-What: types that name sub-axes are kept. All other layouts are chosen by an exact search: those of
-inputs, weights and states too, and for every step the sub-axes over which its indices are sharded.
-Calls and gradients become steps, and the word ``auto`` goes. Functions that only these functions
-call go with the calls. A remark says how long the program takes, and that no other layouts are
-faster.
+What: types that name sub-axes are kept. All other layouts, even of inputs, weights and states, are
+chosen by an exact search. For every step it also chooses the sub-axes over which the step's indices
+are sharded. Calls and gradients become steps, and the word ``auto`` goes. Functions that only these
+functions call go with the calls. A remark says how long the program takes, and that no other
+layouts are faster.
 
 Why: nobody has to know which parallelism fits a model and a machine. Data and tensor parallelism
 and their mixtures follow from the index structures of operations and the costs of collectives; none

@@ -155,8 +155,11 @@ class RecordLowering(FormulaLowering):
         return None if len(self.errors) > errors_before else SyntaxTree(tree.data, children)
 
     def _results(self, function: SyntaxTree) -> Iterator[SyntaxNode]:
-        """Yield the names and types of results; a field of a record without a name gets that of a
-        record with the number of the result, which is no name."""
+        """Yield the names and types of results.
+
+        A field of an unnamed record gets a name from the number of the result, which no user can
+        write.
+        """
         for number, (name, x, role) in enumerate(results_of(function)):
             if name is None and is_tree(x, "group"):
                 name = numbered(number, x.children[1])

@@ -43,8 +43,9 @@ def estimated(
     deadline: Deadline,
     progress: ProgressLine,
 ) -> tuple[list[tuple[Configuration, ConfigurationEstimate]], BestConfigurations]:
-    """Return the configurations that may fit into memory, those with the least time first, and what
-    is found before any is simulated.
+    """Return the configurations that may fit into memory, fastest first, and the outcome so far.
+
+    The outcome holds what estimates alone tell, before any configuration is simulated.
 
     If the time is over, or the user ends it, those that have no estimate yet are left out.
     """

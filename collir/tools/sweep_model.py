@@ -214,9 +214,9 @@ class Model:
         simulation = self._simulated(_passed(self._program(machine, small), small.cut))
         rates = dict(machine.device.compute) if machine.device else {}
         steps = [
-            (each.does, count)
-            for each, count in _runs(simulation.program)
-            if isinstance(each.does, LocalStep)
+            (simulated.does, count)
+            for simulated, count in _runs(simulation.program)
+            if isinstance(simulated.does, LocalStep)
         ]
         work = [
             (dtype, count * amount)

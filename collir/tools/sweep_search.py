@@ -145,7 +145,7 @@ class Sweep(Problem[ConfigurationNode]):
         """Return the front of time against memory, fastest first: the configurations such that no
         other known one is better in one and no worse in the other.
 
-        Those on the front of the estimates are simulated, beside those that are simulated already.
+        Configurations on the front of the estimates are simulated, too, unless they are already.
         """
         times = ((e.time, e.memory, n) for n, (_, e) in enumerate(self.entries))
         done = {node.number for node in known}

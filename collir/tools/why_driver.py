@@ -71,8 +71,8 @@ class Why:
     """A collective.
 
     Attributes:
-        exposed: the seconds that the function takes less if this one took none.
-        change: the passes that make that least, if they do; with the seconds that are left.
+        exposed: the seconds that the function would save if this collective took none.
+        change: the passes that reduce ``exposed`` most, if any, with the seconds left.
     """
 
     sent: RemovableCollective

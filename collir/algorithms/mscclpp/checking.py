@@ -67,7 +67,7 @@ def _too_large(plan: ExecutionPlan, size: ChunkSize) -> str | None:
                 turns = size.iterations(operation) if operation.body else 1
                 cells += turns * sum(
                     size.cells * part.size * len(part.ranks)
-                    for each in operation.flat for part in (*each.sources, *each.targets)
+                    for user in operation.flat for part in (*user.sources, *user.targets)
                 )  # fmt: skip
                 if operation.body and turns * len(operation.body) > MOST_CELLS:
                     cells = MOST_CELLS + 1

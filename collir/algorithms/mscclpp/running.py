@@ -36,13 +36,13 @@ class RunningBlock:
 
     Attributes:
         index: its number as an agent.
-        at: the steps that it has done in this launch.
-        time: what it has done in all launches.
+        at: the number of steps done in this launch.
+        time: the number of steps done in all launches.
         clock: what all of its threads know.
-        threads: what some threads know beyond that.
+        threads: what some threads know beyond ``clock``.
         heard: what others know until all do.
         readings: readings by ports that are over, as packets told.
-        heard_readings: those that not all threads know of.
+        heard_readings: the readings that are over, but not known to all threads.
     """
 
     rank: int

@@ -173,7 +173,7 @@ def _tile_time(sides: Sequence[int], full: Sequence[int]) -> float:
 
 
 def _tile_sides(full: tuple[int, int]) -> frozenset[tuple[int, int]]:
-    """Return the sizes of tiles to try: those whose sides are halves, quarters and so on."""
+    """Return the sizes of tiles to try, with sides halved again and again."""
     ways = (full, full[::-1])
     return frozenset((h, w) for a, b in ways for h in _halves(a) for w in _halves(b))
 

@@ -1,4 +1,4 @@
-"""The recurrence of the iterations of a loop: those that need not be simulated.
+"""The recurrence of the iterations of a loop: iterations that need not be simulated.
 
 The state of a simulation at the end of an iteration says which task every class of devices runs
 next, and which tasks are under way. If a state equals an earlier one, but for the number of the

@@ -394,8 +394,8 @@ def _loop(
         if compiled:
             simulation = _with_slices(simulation, op, classes)
         spares = tuple(
-            (classes.local_bytes(instance.on[0], dist_type(start)), other is not None)
-            for number, (start, other) in enumerate(
+            (classes.local_bytes(instance.on[0], dist_type(start)), spare_buffer is not None)
+            for number, (start, spare_buffer) in enumerate(
                 zip(op.carried, where.reusable(op), strict=True)
             )
             if not where.is_in_place(op, number)

@@ -33,8 +33,8 @@ class ChakraTrace:
 
     Attributes:
         file: its name.
-        nodes: its nodes in the order of issue: each behind those that it waits for; of several
-            ready nodes, the one with the smallest id is first.
+        nodes: its nodes in the order of issue: each behind the nodes it waits for; of several ready
+            nodes, the smallest id is first.
     """
 
     file: str

@@ -615,7 +615,7 @@ def _dot(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> 
 def _product_of_library(x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     """Return how the product of a call of cuBLAS lies; its workspace is one of each device."""
     text = x.attributes.get("backend_config", "")
-    dims = [[int(n) for n in re.findall(r"\d+", found[1])] if found else [] for found in (
+    dims = [[int(n) for n in re.findall(r"\d+", match[1])] if match else [] for match in (
         re.search(rf'{name}_dimensions"?:\s*\[([^\]]*)\]', text)
         for name in ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch"))]  # fmt: skip
     if x.shape.dtype == "s8" and len(x.shape.sizes) == 1:

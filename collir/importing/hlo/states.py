@@ -143,8 +143,11 @@ def _divided(states: Sequence[ValueState]) -> list[ValueState]:
 
 
 def divided(x: ValueState, dim: int, other: Along) -> ValueState:
-    """Return a stack as divided in a dimension, if another dimension is divided so; or what divides
-    a dimension as dividing one of size 1 in front of it, which is another shape of one array."""
+    """Return a value with a dimension divided like another one, if it can be seen so.
+
+    A stack can be seen as divided in the dimension. The pieces that divide a dimension can be seen
+    as dividing a dimension of size 1 in front of it, which is another shape of the same array.
+    """
     own, axes = x.dims[dim], other.pieces
     if own.axes is not None and own.axes != other.axes and other.axes is not None:
         x = _from_behind(_to_behind(x, dim, axes), dim, axes)
@@ -159,7 +162,7 @@ def divided(x: ValueState, dim: int, other: Along) -> ValueState:
 
 
 def _from_behind(x: ValueState, dim: int, axes: tuple[int, ...]) -> ValueState:
-    """Return it with more pieces of a dimension of size 1, from those of the next dimension."""
+    """Return a value with more pieces of a dimension of size 1, moved from the next dimension."""
     own, behind = x.dims[dim], x.dims[dim + 1].pieces if dim + 1 < len(x.dims) else ()
     count = len(axes) - len(own.pieces)
     if own.size != 1 or count <= 0 or (*own.pieces, *behind[:count]) != axes:

@@ -295,8 +295,8 @@ def _matched(
 ) -> Iterator[TracedCollective]:
     """Yield the collectives of CPUs: the requests of the host, with the times of their runs.
 
-    A library may run another collective than the one that was asked for (gloo reduces and scatters
-    by an all_reduce), so that one is found by the bytes of a tensor, in the order of both.
+    A library may run another collective than the requested one (gloo reduces and scatters by an
+    all_reduce). Therefore a run is matched by its bytes, with requests and runs in their order.
     """
     waiting: dict[float, deque[_Asked]] = defaultdict(deque)
     for collective in sorted(asked, key=lambda x: x.at):

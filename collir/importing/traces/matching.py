@@ -45,8 +45,8 @@ def matching(
 ) -> Matching:
     """Return the matches of a rank's collectives with steps of a program.
 
-    Those of one kind, group and size are matched in order; then those that are padded; then several
-    with several others that have as many bytes together.
+    Collectives and steps of one kind, group and size are matched in order; then padded collectives;
+    then several collectives with several steps that have as many bytes together.
 
     Args:
         expected: the collectives of the program, in its order.

@@ -174,7 +174,7 @@ class Trace:
 
     Attributes:
         tool: what recorded it, in words.
-        ranks: those that were recorded, in order.
+        ranks: the recorded ranks, in order.
         world: the number of all ranks of the job; 0 if the trace does not say.
         remarks: what is odd about it, and how it was read.
         events: the number of events that were read.

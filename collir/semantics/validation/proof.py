@@ -2,9 +2,9 @@
 
 Both functions are executed on expressions (``semantics.symbolic``), and the expressions of their
 results are compared. Equal expressions prove that the functions compute the same. If the
-expressions differ, an input element is searched for that counts another number of times in some
-result element: that proves that they do not compute the same. In this search casts count as if
-they changed nothing. Expressions that differ without such an element prove nothing.
+expressions differ, the search is for an input element that counts another number of times in some
+result element, which proves that the functions differ. In this search casts count as if they
+changed nothing. Expressions that differ without such an element prove nothing.
 """
 
 from collections.abc import Sequence

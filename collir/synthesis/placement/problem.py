@@ -201,10 +201,9 @@ class PlacementProblem(Problem[PartialMatrix]):
     def finish(self) -> None:
         """Cost complete matrices until the deadline; at least one, if there is any.
 
-        Those that the search has reached are costed; if it has reached none, the most promising
-        child is followed to some. The most promising matrices come first. Among similarly promising
-        ones those that split axes the least come first: their programs have fewer steps, and are
-        found sooner.
+        Matrices that the search has reached are costed; if it has reached none, it follows the most
+        promising child. The most promising matrices come first; among similarly promising ones, the
+        matrices that split axes least: their programs have fewer steps, and are found sooner.
         """
         node = self.root()
         while not any(reached.complete for reached in self._node_bounds):

@@ -147,9 +147,9 @@ def dims_of(
 ) -> list[int | None]:
     """Return for every step the dimension that it works on.
 
-    A step may name its dimension. Otherwise it is the dimension that the step's sub-axes shard at
-    one end of the program, or else the first one that divides among all sub-axes scattered on the
-    way; None if there is none.
+    A step may name its dimension. Otherwise its sub-axes name it, if they shard it at one end of
+    the program. Otherwise it is the first dimension that divides among all sub-axes scattered on
+    the way; None if there is none.
     """
     between = next(iter(_dims_to_try(mesh, source, target, steps)), -1)
     dims: list[int | None] = []

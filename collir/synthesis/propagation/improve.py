@@ -65,8 +65,8 @@ def _in_stacks(group: Sequence[Tensor], layout: Layout) -> list[Layout]:
 
 
 def _improved(spreading: Spreading, group: Sequence[Tensor]) -> bool:
-    """Give tensors, and those that share their moves, the layout in which the steps around them are
-    fastest; return whether it is a new one."""
+    """Give tensors that share their moves the layout in which the steps around them are fastest;
+    return whether it is a new one."""
     relations = _around(spreading, (tensor.number for tensor in group))
     operands = {x.number for relation in relations for x in relation.members[:-1]}
     around = {**dict.fromkeys(relations), **dict.fromkeys(_around(spreading, operands))}

@@ -68,8 +68,8 @@ class Spreading:
                 self._settle()
 
     def _wake(self, numbers: Collection[int]) -> None:
-        """Look at relations again: first at maps, then in others at the indices that operands share
-        with the result, and last at those that only operands share."""
+        """Look at relations again: first at maps, then at indices that operands share with the
+        result, and last at indices that only operands share."""
         for number in numbers:
             levels = (0,) if self.graph.relations[number].passes_all else (1, 2)
             for level in levels:

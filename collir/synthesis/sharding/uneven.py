@@ -3,9 +3,9 @@
 Weights and layouts are found in turns: a search finds the best layouts for some weights, and a
 linear program the best shares for these layouts, where each step takes as long as its slowest
 device. Shares become weights inside of the objective: the sum of the weights has to divide the
-sharded dimensions. So the solver tries each sum that divides a dimension of the program, and gives
-out its weights one by one, each to the coordinate that would end first with one more. The turns end
-where no weights are better.
+sharded dimensions. So each sum that divides a dimension of the program is tried. Its weights are
+given out one by one, each to the coordinate that would end first with one more. The turns end where
+no weights are better.
 
 The gain of better weights is estimated by the least time with the best shares for each step alone,
 and collectives on equal blocks: ``n`` devices that take ``t_c`` for equal shares take ``n / sum(1 /

@@ -187,8 +187,10 @@ class TrainingStep:
 
     @cached_property
     def called(self) -> dict[str, bool]:
-        """The functions that layers call, without those in one kernel; each with whether it is
-        attention, with a softmax between products."""
+        """The functions that layers call, each with whether it is attention.
+
+        Functions of one kernel are left out. Attention has a softmax between products.
+        """
         loops = [op for op in self.callee.walk() if isinstance(op, RepeatOp) and op.sliced]
         calls = [op for loop in loops for op in loop.walk() if isinstance(op, CallOp)]
         functions = [call.function() for call in calls if call.fused is None]

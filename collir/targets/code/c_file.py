@@ -130,8 +130,10 @@ def for_code(
     *,
     tasks: bool,
 ) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
-    """Return a module as code has it, its functions that are for the file only, and those whose
-    size parameter is a width; if not ``sized``, none.
+    """Return a module as code has it, and two sets of its functions.
+
+    The first set has the functions for the file only, the second the functions whose size parameter
+    is a width. The second is empty if not ``sized``.
 
     Args:
         static: the functions of the module that are for the file only.

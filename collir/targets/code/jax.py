@@ -617,8 +617,8 @@ class JaxTarget(Target):
     the program: jax differentiates nothing.
 
     A value that is partial or held at a place has a leading dimension for the coordinates along
-    these sub-axes: `g[i]` is what coordinate `i` holds. All devices run one program, those that
-    hold nothing on unused numbers. A `compute` takes no time.
+    these sub-axes: `g[i]` is what coordinate `i` holds. All devices run one program; a device that
+    holds nothing runs it on unused numbers. A `compute` takes no time.
 
     The mesh has the first of `jax.devices()`, which are to be in the order of the hardware. As a
     program, the module times each function on random numbers. Numbers of 64 bits need

@@ -80,7 +80,7 @@ def compared_lines(
 
 
 def at_same_values(functions: Sequence[CostFormulas], ranges: Ranges) -> list[CostFormulas]:
-    """Return functions with the values of the first one, or those that are given."""
+    """Return functions with the values of the first one, where none are given."""
     values = dict(functions[0].values)
     values |= {n: int(low) for n, (low, high) in ranges.items() if low == high and n in values}
     return [

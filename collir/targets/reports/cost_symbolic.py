@@ -27,9 +27,9 @@ class CostSymbolicTarget(CostOptions, Target):
     each axis, memory, and the time of products, of other kernels and of collectives, on each level
     of the machine.
 
-    Functions that are strategies of each other are compared: which is the fastest, which sends less
-    and which needs less memory, as inequalities. They are on one mesh, and have the same parameters
-    and the same arguments and results, but for layouts, weights and states of optimisers.
+    Functions that are strategies of each other are compared by their time, sending and memory, as
+    inequalities. They are on one mesh, and have the same parameters and the same arguments and
+    results, but for layouts, weights and states of optimisers.
     """
 
     name = "cost-symbolic"

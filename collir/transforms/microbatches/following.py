@@ -355,7 +355,7 @@ def _name(op: Operation) -> str:
 
 @dataclass
 class _Depending:
-    """Values, with those that depend on them."""
+    """Values, with the values that depend on them."""
 
     values: set[SSAValue] = field(default_factory=set[SSAValue])
 
