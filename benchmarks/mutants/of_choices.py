@@ -89,8 +89,8 @@ plant(
     RINGS,
     (
         "calls that have attention in several layouts have it in the first",
-        "if isinstance(known, Blocks) and known != found:",
-        "if isinstance(known, Blocks) and not isinstance(found, Blocks):",
+        "if isinstance(known, Blocks) and known != blocks:",
+        "if isinstance(known, Blocks) and not isinstance(blocks, Blocks):",
     ),
     (
         "a function stays a kernel when its blocks are",
@@ -294,7 +294,7 @@ plant(
     ),
     (
         "only the programs that send for the shortest time are timed",
-        "if due <= found[-1].time * (1 + TIE):",
+        "if due <= candidates[-1].time * (1 + TIE):",
         "if due >= 0:",
     ),
 )

@@ -144,8 +144,8 @@ plant(
     ),
     (
         "carries that become active in a later iteration are forgotten",
-        "        if more <= inside:\n            return found\n",
-        "        return found\n",
+        "        if more <= inside:\n            return inner_active\n",
+        "        return inner_active\n",
     ),
     (
         "invariants are stacked as slices are",

@@ -1,6 +1,6 @@
 """Run a chunk program on sets of contributions, and say what is wrong with it.
 
-Every chunk of an input is a contribution, and a value is the set of those that were reduced to it.
+Every chunk of an input is a contribution, and a value is the set of contributions reduced to it.
 Thread blocks run as far as they can; a connection holds a limited number of messages. Whether a
 program ends does not depend on the order in which its blocks run, as each waits for one thing at a
 time. What it computes does not either, unless two blocks use a chunk without waiting for each
@@ -84,14 +84,14 @@ def check(program: ChunkProgram, capacity: int = CAPACITY) -> CheckedAlgorithm:
     Args:
         capacity: the messages that a connection holds.
     """
-    found = CheckedAlgorithm()
+    checked = CheckedAlgorithm()
     for problem in _malformed(program):
-        found.add("form", *problem)
-    if not found.problems:
-        run = _Run(program, capacity, found)
+        checked.add("form", *problem)
+    if not checked.problems:
+        run = _Run(program, capacity, checked)
         run.run()
         run.check_results()
-    return found
+    return checked
 
 
 def where(rank: int, block: ThreadBlock, number: int) -> str:
@@ -148,10 +148,10 @@ def _malformed_step(
         size = program.ranks[rank].sizes.get(part.buffer, 0)
         if needed and (part.offset < 0 or part.size < 1 or part.offset + part.size > size):
             yield f"{at}: {part} is not in the {size} chunks of the buffer", step.line
-    for other, at_step in step.after:
-        if other not in known or not 0 <= at_step < len(known[other].steps):
-            yield f"{at} waits for step {at_step} of block {other}, which is not there", step.line
-        elif other == block.number and at_step >= number:
+    for awaited, at_step in step.after:
+        if awaited not in known or not 0 <= at_step < len(known[awaited].steps):
+            yield f"{at} waits for step {at_step} of block {awaited}, which is not there", step.line
+        elif awaited == block.number and at_step >= number:
             yield f"{at} waits for step {at_step} of its own block", step.line
 
 
@@ -209,7 +209,7 @@ class _Run:
                 self.of[rank, block.number] = made
         self.depended = {
             (x.rank, *step)
-            for x in self.blocks for each in x.block.steps for step in each.after
+            for x in self.blocks for step_of_block in x.block.steps for step in step_of_block.after
         }  # fmt: skip
         self.has_races = any(len(own.blocks) > 1 for own in program.ranks)
         if self.has_races:
@@ -260,10 +260,10 @@ class _Run:
         while ready:
             x = ready.popleft()
             queued[x.index] = False
-            for other in self._advance(x):
-                if not queued[other.index]:
-                    queued[other.index] = True
-                    ready.append(other)
+            for woken in self._advance(x):
+                if not queued[woken.index]:
+                    queued[woken.index] = True
+                    ready.append(woken)
         stuck = [x for x in self.blocks if x.done < len(x.block.steps)]
         for x in self._cycle(stuck) if stuck else ():
             at = where(x.rank, x.block, x.done)
@@ -294,11 +294,11 @@ class _Run:
     def _blocked(self, x: _Block) -> str | None:
         """Return why a block cannot run its next step; None if it can."""
         step = x.block.steps[x.done]
-        for other, number in step.after:
-            on = self.of[x.rank, other]
+        for awaited, number in step.after:
+            on = self.of[x.rank, awaited]
             if on.done <= number:
                 on.waiting.append(x)
-                return f"step {number} of block {other} is not done"
+                return f"step {number} of block {awaited} is not done"
         does = DOES[step.kind]
         if does.receives and not self.into[x.index].messages:
             return f"nothing comes from rank {x.block.receives_from} on channel {x.block.channel}"
@@ -310,7 +310,8 @@ class _Run:
         return None
 
     def _cycle(self, stuck: Sequence[_Block]) -> Sequence[_Block]:
-        """Return blocks that wait for each other, or a block that waits for what never comes."""
+        """Return blocks that wait for each other, or a block that waits for something that never
+        comes."""
         seen: dict[int, int] = {}
         chain: list[_Block] = []
         x: _Block | None = stuck[0]
@@ -323,8 +324,8 @@ class _Run:
     def _waits_for(self, x: _Block) -> _Block | None:
         """Return the block that another one waits for; None if that has ended."""
         step = x.block.steps[x.done]
-        for other, number in step.after:
-            if (on := self.of[x.rank, other]).done <= number:
+        for awaited, number in step.after:
+            if (on := self.of[x.rank, awaited]).done <= number:
                 return on
         does = DOES[step.kind]
         if does.receives and not self.into[x.index].messages:
@@ -337,9 +338,9 @@ class _Run:
 
     def _step(self, x: _Block, step: ChunkStep) -> None:
         does = DOES[step.kind]
-        for other, number in step.after:
+        for awaited, number in step.after:
             if x.clock is not None:
-                np.maximum(x.clock, self.of[x.rank, other].kept[number], out=x.clock)
+                np.maximum(x.clock, self.of[x.rank, awaited].kept[number], out=x.clock)
         values: Sequence[Contributions | None] | None = None
         if does.receives:
             values, clock, rank, number = self.into[x.index].messages.popleft()
@@ -371,7 +372,7 @@ class _Run:
         self.found.add(kind, f"{where(x.rank, x.block, x.done)} {message}", step.line)
 
     def _read(self, x: _Block, step: ChunkStep, part: ChunkRange) -> list[Contributions | None]:
-        found: list[Contributions | None] = []
+        contributions: list[Contributions | None] = []
         memory = self.memory[x.rank]
         for n in range(part.offset, part.offset + part.size):
             place = self.place(x.rank, part.buffer, n)
@@ -380,8 +381,8 @@ class _Run:
                 self._note(x, step, "value", f"reads {part.buffer}[{n}], which nothing has written")
             if self.has_races:
                 self._reads(x, step, place, f"{part.buffer}[{n}]")
-            found.append(value)
-        return found
+            contributions.append(value)
+        return contributions
 
     def _write(
         self, x: _Block, step: ChunkStep, part: ChunkRange, values: Sequence[Contributions | None]

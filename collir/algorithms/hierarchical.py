@@ -19,8 +19,10 @@ from collir.algorithms.patterns import AroundLevel, GroupShape
 def _blocks(
     shape: GroupShape, done: frozenset[int], level: int, back: int, turn: int, rank: int, _: int
 ) -> Sequence[int]:
-    """Return the blocks of a part that goes round on a level: those of the rank on the levels that
-    are done, of the part on this one, and all of the others.
+    """Return the blocks of a part that goes round on a level.
+
+    They are the rank's own blocks on the levels that are done, the part's blocks on this level, and
+    all blocks of the other levels.
 
     Args:
         back: how far behind the rank its first part is.

@@ -95,11 +95,11 @@ class Algorithm:
     Attributes:
         rounds: the rounds of a group of a shape.
         power_of_two: whether it needs 2^k ranks.
-        instead: of one that does, those that do not.
+        instead: the names of algorithms without that need, to suggest instead.
         blocks: the blocks of the full buffer, for a group; by default as many as ranks.
         scratch: the blocks of memory besides, for a group.
-        composed: whether it is others one after the other, as ``decompose`` makes them of steps.
-            No library has it, so it is not among those of which the cheapest is taken.
+        composed: whether it is a sequence of other algorithms, as ``decompose`` makes them of
+            steps. No library has it, so a choice of the cheapest algorithm leaves it out.
     """
 
     name: str
@@ -167,10 +167,10 @@ def turns_of(algorithm: Algorithm, shape: GroupShape) -> Iterator[Turn | LocalCo
     """
     algorithm.check(shape.ranks)
     everyone = np.arange(shape.ranks)
-    for each in algorithm.rounds(shape):
-        if isinstance(each, LocalCopy):
-            yield each
+    for round_ in algorithm.rounds(shape):
+        if isinstance(round_, LocalCopy):
+            yield round_
             continue
-        for number in range(each.times * each.pattern.turns(shape)):
-            peers = each.pattern.targets(everyone, number, shape)
-            yield Turn(each, number, peers.tolist())
+        for number in range(round_.times * round_.pattern.turns(shape)):
+            peers = round_.pattern.targets(everyone, number, shape)
+            yield Turn(round_, number, peers.tolist())

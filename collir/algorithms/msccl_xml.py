@@ -73,13 +73,13 @@ def _steps(block: ThreadBlock, waited: set[tuple[int, int]]) -> Iterator[str]:
     for number, step in enumerate(block.steps):
         if len(step.after) > 1:
             raise ValueError(f"step {number} of block {block.number} waits for several steps")
-        (other, at), *_ = *step.after, (-1, -1)
+        (awaited, at), *_ = *step.after, (-1, -1)
         has = int((block.number, number) in waited)
         yield (
             f'      <step s="{number}" type="{_NAMES[step.kind]}" '
             f"{_part('src', step.source or step.target)} "
             f"{_part('dst', step.target or step.source)} "
-            f'cnt="{step.count}" depid="{other}" deps="{at}" hasdep="{has}"/>'
+            f'cnt="{step.count}" depid="{awaited}" deps="{at}" hasdep="{has}"/>'
         )
 
 

@@ -134,17 +134,17 @@ def _sends(
     Args:
         turns: the number of what was done so far.
     """
-    for each in body:
-        if isinstance(each, Together):
-            yield each, names
+    for item in body:
+        if isinstance(item, Together):
+            yield item, names
             continue
-        first, last, step = (int(x(names)) for x in (each.first, each.last, each.step))
+        first, last, step = (int(x(names)) for x in (item.first, item.last, item.step))
         if step == 0:
-            raise OwnAlgorithmError(f"the loop over {each.name} goes on by 0")
+            raise OwnAlgorithmError(f"the loop over {item.name} goes on by 0")
         for value in range(first, last + (1 if step > 0 else -1), step):
             if next(turns) > MOST_TURNS:
                 raise OwnAlgorithmError(f"its loops go on for more than {MOST_TURNS} turns")
-            yield from _sends(each.body, {**names, each.name: value}, turns)
+            yield from _sends(item.body, {**names, item.name: value}, turns)
 
 
 @dataclass(frozen=True)

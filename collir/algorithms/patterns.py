@@ -162,15 +162,15 @@ class Offset(Pattern):
     def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         further, inside = divmod(turn, shape.below(self.level))
         rests = {True: self.offset + further, False: inside}
-        found, weight = np.zeros_like(ranks), 1
+        receivers, weight = np.zeros_like(ranks), 1
         for digit in reversed(shape.digits):
             own, move = ranks // weight % digit.size, 0
             if digit.level >= self.level:
                 own_level = digit.level == self.level
                 rests[own_level], move = divmod(rests[own_level], digit.size)
-            found = found + (own + move) % digit.size * weight
+            receivers = receivers + (own + move) % digit.size * weight
             weight *= digit.size
-        return found
+        return receivers
 
 
 @dataclass(frozen=True)
@@ -183,22 +183,22 @@ class AroundLevel(Pattern):
     level: int
 
     def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
-        found, weight, carry = np.zeros_like(ranks), 1, np.ones_like(ranks)
+        receivers, weight, carry = np.zeros_like(ranks), 1, np.ones_like(ranks)
         for digit in reversed(shape.digits):
             value = ranks // weight % digit.size
             if digit.level == self.level:
                 carry, value = np.divmod(value + carry, digit.size)
-            found = found + value * weight
+            receivers = receivers + value * weight
             weight *= digit.size
-        return found
+        return receivers
 
 
 @dataclass(frozen=True)
 class Binomial(Pattern):
     """A round of a binomial tree, whose root is rank 0.
 
-    Ranks that are multiples of 2 distance send to those that are ``distance`` further, if there
-    are; with ``leading``, all ranks below ``distance`` do. To the root they send the other way.
+    A rank that is a multiple of 2 distance sends to the rank ``distance`` further, if there is one;
+    with ``leading``, all ranks below ``distance`` do. To the root they send the other way.
     """
 
     distance: int

@@ -94,7 +94,7 @@ def tree_nodes(shape: GroupShape, tree: int, trees: int) -> tuple[TreeNode, ...]
     """Return each rank in one of the trees of a group, whose root is rank 0.
 
     On each level the first ranks below the children are a binary tree. Of two trees, the second one
-    has the children in reverse, so that those with children in one have none in the other.
+    has the children in reverse, so that a rank with children in one tree has none in the other.
     """
     nodes: list[TreeNode] = []
     for rank in range(shape.ranks):

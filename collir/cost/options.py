@@ -10,8 +10,9 @@ class CostOptions:
     """The options that name a cost model."""
 
     model: str = "auto"
-    """The cost model: `auto` (that of the library which runs the program: NCCL on GPUs, MPICH on
-    CPUs), `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²) or `nccl`."""
+    """The cost model: `auto` (the model of the library that runs the program: `nccl` on GPUs,
+    MPICH's on CPUs), `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²) or
+    `nccl`."""
     algorithm: str = "auto"
     """The algorithm of the steps that name none: `auto` (the library's choice; of `alpha-beta`, the
     cheapest), `cheapest`, `runtime` (MPICH's choice), or the name of one."""

@@ -70,8 +70,8 @@ class StartOp(IRDLOperation):
         distance, open: of a shift, the distance, and whether it is along a line.
         is_async: that it has a queue of its own, where a library has several.
         before, after: of a permute, the layouts; else it is over the axes.
-        sends, receives: of one whose blocks differ in size, the elements of the blocks that leave
-            for each rank of the group, and of those that come from each.
+        sends, receives: of a collective whose blocks differ in size, the number of elements sent to
+            each rank of the group, and received from each.
     """
 
     name = "local.start"
@@ -232,7 +232,7 @@ class StartOp(IRDLOperation):
             map(buffer_of, (self.target, self.source)),
             strict=True,
         )
-        for word, has, blocks, whole, other in sides:
+        for word, has, blocks, whole, opposite in sides:
             if not has and blocks:
                 raise VerifyException(f"{name} has no blocks of sizes that `{word}` gives")
             if not has:
@@ -242,11 +242,11 @@ class StartOp(IRDLOperation):
             check_numbers(blocks, ranks)
             if bounds(sum(blocks) - whole.elements, ranks) != (0, 0):
                 raise VerifyException(f"the blocks of `{word}` are not all of {whole}")
-            named = (x for atom in atoms_in([*blocks, other.elements]) for x in axes_of(atom))
+            named = (x for atom in atoms_in([*blocks, opposite.elements]) for x in axes_of(atom))
             for at in places(ranks.mesh, list(dict.fromkeys([*axes, *named]))):
                 own = number_at(blocks[index_over(ranks.mesh, axes, at)], ranks.mesh, at)
-                if not kind.exchanges and own != number_at(other.elements, ranks.mesh, at):
-                    raise VerifyException(f"`{word}` gives {own} for the block of {other}")
+                if not kind.exchanges and own != number_at(opposite.elements, ranks.mesh, at):
+                    raise VerifyException(f"`{word}` gives {own} for the block of {opposite}")
 
 
 @irdl_op_definition

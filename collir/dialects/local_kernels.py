@@ -50,7 +50,7 @@ class ComputeOp(IRDLOperation):
 
     Attributes:
         kernel: the name of the operation.
-        arguments: its properties, without the type of the result, which is that of its buffer.
+        arguments: its properties, without the type of the result, which its buffer has.
         starts: the start of its block in the whole, for each dimension, if it depends on that.
         whole: the shape of the whole, if the result depends on it.
     """
@@ -92,7 +92,7 @@ class ComputeOp(IRDLOperation):
         """Return the operation on tensors of a single device.
 
         Args:
-            sizes: a function that gives buffers other sizes, such as those of one rank.
+            sizes: a function that gives buffers other sizes, such as the sizes on one rank.
             place: the place of the tensors, which says which devices have them.
         """
         buffers = [[buffer_of(x) for x in values] for values in (self.inputs, self.outputs)]

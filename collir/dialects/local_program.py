@@ -161,7 +161,7 @@ class LocalCallOp(IRDLOperation):
     """The program of another function, on its buffers.
 
     Attributes:
-        start: where the arena of the other function lies in that of this one, in bytes, once that
+        start: the offset of the other function's arena in this function's arena, in bytes, once it
             is planned.
     """
 
@@ -186,10 +186,10 @@ class LocalCallOp(IRDLOperation):
         Raises:
             VerifyException: there is none.
         """
-        found = SymbolTable.lookup_symbol(self, self.callee)
-        if not isinstance(found, LocalFuncOp):
+        symbol = SymbolTable.lookup_symbol(self, self.callee)
+        if not isinstance(symbol, LocalFuncOp):
             raise VerifyException(f"there is no local function {self.callee}")
-        return found
+        return symbol
 
     def verify_(self) -> None:
         function = self.function()

@@ -357,7 +357,7 @@ class EfficiencyAttr(Named):
 
 @irdl_attr_definition
 class ExecutionAttr(Named):
-    """The times that the software of a device adds to those of kernels."""
+    """The times that the software of a device adds to the times of kernels."""
 
     name = "machine.execution"
     DEFAULTS = (NumberAttr(0.0), NumberAttr(0.0))

@@ -68,8 +68,8 @@ class CallOp(NestedOp):
 
     With ``wrt``, the gradients of its first result with respect to these operands come behind them.
     With ``recompute``, gradients of the caller keep its operands alone, and run it again. With
-    ``fused``, they do so too, and its steps are one kernel, as are those of its reverse. A ``task``
-    names it in the schedule of the loop that it is in.
+    ``fused``, they do so too, and its steps are one kernel, as are the steps of its reverse. A
+    ``task`` names it in the schedule of the loop that it is in.
     """
 
     name = "coll.call"

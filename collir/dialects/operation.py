@@ -71,8 +71,8 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
     """An operation on distributed tensors, with one result whose type follows from its row.
 
     Operations are ``Pure``: in an SPMD program every device runs the same operations, so an unused
-    operation is removed, and equal operations are merged, on all devices alike. Those whose row is
-    ``fixed`` are not merged.
+    operation is removed, and equal operations are merged, on all devices alike. Operations whose
+    row is ``fixed`` are not merged.
     """
 
     KIND: ClassVar[StepKind]

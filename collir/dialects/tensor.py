@@ -260,7 +260,7 @@ def same_type(a: SSAValue, b: SSAValue) -> bool:
 
 
 def agree(x: Attribute, y: Attribute) -> bool:
-    """Return whether types are equal, or are those of tensors that agree."""
+    """Return whether types are equal, or are types of tensors that agree."""
     return x == y or (
         isinstance(x, DistTensorType) and isinstance(y, DistTensorType) and x.data.agrees(y.data)
     )

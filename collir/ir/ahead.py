@@ -22,7 +22,7 @@ def is_ahead(op: Operation) -> bool:
 
 
 def steps_ahead(loop: RepeatOp) -> list[DistOp]:
-    """Return the steps of a loop that are ahead, without those of loops inside it."""
+    """Return the steps of a loop that are ahead, without the steps of loops inside it."""
     return [op for op in loop.body.block.ops if isinstance(op, DistOp) and is_ahead(op)]
 
 

@@ -240,8 +240,8 @@ class FunctionBuilder:
     def call(self, callee: str, /, *operands: SSAValue, **sizes: int) -> tuple[SSAValue, ...]:
         """Add a call of a function that the module has already, and return its results.
 
-        ``sizes`` are values of parameters of that function, which may be formulas of parameters of
-        this one: ``f.call("layer", x, batch=2 * n)``. Others keep their defaults.
+        ``sizes`` are values for parameters of the callee, which may be formulas of parameters of
+        this function: ``f.call("layer", x, batch=2 * n)``. Other parameters keep their defaults.
 
         Raises:
             KeyError: the module has no such function.

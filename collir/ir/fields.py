@@ -27,16 +27,16 @@ def groups(names: Sequence[str], records: Container[str] = ()) -> tuple[Fields |
     Args:
         records: the names of fields that are some of a record even alone.
     """
-    found: list[tuple[str, list[str]]] = []
+    listed: list[tuple[str, list[str]]] = []
     for name in names:
         head, _, field = name.partition(".")
-        if field and found and found[-1][0] == head and not {"", field} & {*found[-1][1]}:
-            found[-1][1].append(field)
+        if field and listed and listed[-1][0] == head and not {"", field} & {*listed[-1][1]}:
+            listed[-1][1].append(field)
         else:
-            found.append((head, [field]))
+            listed.append((head, [field]))
     return tuple(
         tuple(fields) if len(fields) > 1 or f"{head}.{fields[0]}" in records else None
-        for head, fields in found
+        for head, fields in listed
     )
 
 
@@ -71,7 +71,7 @@ class Scope:
 
     def whole(self, names: Sequence[str]) -> list[str]:
         """Return names with those of whole records, the outermost, in the place of their fields."""
-        found: list[str] = []
+        shown_names: list[str] = []
         left = list(names)
         while left:
             shown, count = left[0], 1
@@ -80,9 +80,9 @@ class Scope:
                 if fields and left[: len(fields)] == [f"{record}.{field}" for field in fields]:
                     shown, count = record, len(fields)
                     break
-            found.append(shown)
+            shown_names.append(shown)
             left = left[count:]
-        return found
+        return shown_names
 
     def named(self, names: Sequence[str], expected: Sequence[Fields | None]) -> list[str]:
         """Return names with those of whole records where records of their fields are expected."""

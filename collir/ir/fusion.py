@@ -1,4 +1,4 @@
-"""Steps that run as one kernel, such as those of a ``fused`` call.
+"""Steps that run as one kernel, such as the steps of a ``fused`` call.
 
 The name of the kernel is a discardable attribute of its steps, which follow each other. It changes
 nothing that a program computes. A step that a pass adds has no kernel, and divides the kernel
@@ -89,16 +89,16 @@ def _bring_together(steps: Sequence[Operation]) -> None:
             (behind if needs_own else in_front).append(step)
             needing |= {step} if needs_own else set()
         step = step.next_op
-    if any(not {*behind}.isdisjoint(_needed(each)) for each in own):
+    if any(not {*behind}.isdisjoint(_needed(moved)) for moved in own):
         return
     block = first.parent
     assert block is not None
-    for each in in_front:
-        each.detach()
-        block.insert_op_before(each, first)
-    for each in reversed(behind):
-        each.detach()
-        block.insert_op_after(each, last)
+    for moved in in_front:
+        moved.detach()
+        block.insert_op_before(moved, first)
+    for moved in reversed(behind):
+        moved.detach()
+        block.insert_op_after(moved, last)
 
 
 def _is_view(step: Operation) -> bool:

@@ -1,4 +1,4 @@
-"""What is imported when it is asked for, so that the tools start fast."""
+"""Imports on demand, so that the tools start fast."""
 
 import inspect
 import re

@@ -24,7 +24,7 @@ def _state(x: DistType, axis: str) -> str:
 
 
 def _sharding(x: DistType, axes: Sequence[str]) -> list[list[str]]:
-    """Return those of some sub-axes that shard a dimension together, in their order."""
+    """Return, for each dimension, the given sub-axes that shard it together, in their order."""
     lists = ([axis for axis in dim.axes if axis in axes] for dim in x.dims)
     return [part for part in lists if part]
 

@@ -126,16 +126,16 @@ class Pipeline:
         """Yield the parts whose results a part needs, directly or through steps that send."""
         names = {call: name for name, call in self.tasks.items()}
         left: list[SSAValue] = list(self.tasks[part].operands)
-        found: dict[Part, None] = {}
+        needed: dict[Part, None] = {}
         for value in left:  # grows meanwhile
             owner = value.owner
             if isinstance(owner, Block):
                 continue
             if isinstance(owner, CallOp):
-                found[names[owner]] = None
+                needed[names[owner]] = None
             else:
                 left += owner.operands
-        yield from found
+        yield from needed
 
 
 def moves_values(op: Operation) -> bool:

@@ -63,7 +63,7 @@ def _is_move(op: Operation) -> bool:
 
 
 def renamed_type(x: DistType, renaming: Renaming, old: Mesh, new: Mesh) -> DistType:
-    """Return a type with its sub-axes renamed from those of the old mesh to those of the new."""
+    """Return a type with its sub-axes renamed, from an old mesh to a new one."""
     partial = frozenset(_renamed_axes(x.partial, renaming))
     return DistType(
         x.dtype,

@@ -1,7 +1,7 @@
 """Functions whose sizes change: their formulas are evaluated again, and their steps typed again.
 
-A function that calls another is typed again after it, since the types of a call are those of the
-callee at the values of the call.
+A caller is typed again after its callee, since a call has the callee's types at the values of the
+call.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping

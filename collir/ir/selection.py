@@ -10,7 +10,7 @@ from collir.ir.functions import functions_of
 
 
 def erase_other_functions(module: ModuleOp, names: Collection[str]) -> None:
-    """Erase all functions except the named ones and those that they need.
+    """Erase all functions except the named ones and the functions that they need.
 
     A function needs the functions that it refers to, and the functions that take its place where
     values are larger (``for @f from N``). The named functions become public.

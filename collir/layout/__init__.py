@@ -1,8 +1,8 @@
 """Meshes, layouts and the typing rules between layouts, as plain frozen values.
 
 A value is distributed over the sub-axes of a mesh; on each sub-axis it is replicated, sharded,
-partial or held at one coordinate. The rules in ``rules`` say which collective leads from which
-layout to which: they are the result-type inference and the verifier of the dialect.
+partial or held at one coordinate. The rules in ``rules`` give the layout to which a collective
+leads from each layout: they are the result-type inference and the verifier of the dialect.
 """
 
 from collir.layout.dtypes import DType, Reduction

@@ -172,8 +172,8 @@ def block_units(mesh: Mesh, axes: SubAxes) -> tuple[int, ...]:
 
 
 def undefined_cut(mesh: Mesh, axes: Sequence[str]) -> tuple[str, SubAxes] | None:
-    """Return a sub-axis whose cut depends on sub-axes that the list does not name before it, and
-    the sub-axes that must be listed in order; None if the list says how to cut."""
+    """Return a sub-axis whose cut depends on sub-axes missing in front of it, and the sub-axes that
+    must be listed in order; None if the list says how to cut."""
     wrong = (weights.undefined(over) for weights, over in cuts_of(mesh, axes))
     return next(filter(None, wrong), None)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 class LayoutError(ValueError):
     """A step or a type that is not well typed.
 
-    The attributes other than ``message`` say what is at fault, where that is known, so that a
-    caller can point at its source position.
+    The attributes other than ``message`` point at the fault, if it is known, so that a caller can
+    show its source position.
 
     Attributes:
         message: the text, with operands written ``{0}``, ``{1}``: the rules do not know the

@@ -23,7 +23,8 @@ def first_misfit(devices: int, axes: Sequence[int]) -> int | None:
 
 
 def nearest_sizes(devices: int, axes: Sequence[int], alternatives: int = 3) -> tuple[Sizes, ...]:
-    """Return the sizes nearest to those of the axes that multiply to a number of devices.
+    """Return sizes of axes that multiply to a number of devices, the ones nearest to the given
+    sizes.
 
     The distance is the sum over the axes of abs(log(new size / old size)), so 8 is as far from 4
     as 2 is. Ties are broken towards fewer changed axes.

@@ -133,7 +133,7 @@ def _sums(formula: Formula, mesh: Mesh, place: Place) -> list[tuple[int, int]]:
             assert isinstance(atom, str)
             if isinstance(atom, CoordinateTable) or len(powers) > 1 or exponent > 1:
                 tried |= dict.fromkeys(axes_of(atom))
-    found: list[tuple[int, int]] = []
+    bounds: list[tuple[int, int]] = []
     for coordinates in places(mesh, list(tried)):
         if any(coordinates[axis] != at for axis, at in place):
             continue
@@ -150,8 +150,8 @@ def _sums(formula: Formula, mesh: Mesh, place: Place) -> list[tuple[int, int]]:
                     ends = 0, mesh.by_name[atom].size - 1
             low += min(term * end for end in ends)
             high += max(term * end for end in ends)
-        found.append((int(low), int(high)))
-    return found
+        bounds.append((int(low), int(high)))
+    return bounds
 
 
 def atoms_in(numbers: Iterable[int]) -> dict[str, None]:

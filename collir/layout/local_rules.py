@@ -205,15 +205,15 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
         raise LayoutError("values of bool have no sum: cast them to a number first", operand=0)
     if not same_size(x.shape, y.shape):
         return _add_repeated(mesh, x, y)
-    for index, (partial, other) in enumerate(((x, y), (y, x))):
-        if partial.reduction in _SHIFTED and not other.partial:
+    for index, (partial, whole) in enumerate(((x, y), (y, x))):
+        if partial.reduction in _SHIFTED and not whole.partial:
             bare = replace(partial, partial=frozenset[str](), reduction=None)
-            if bare.agrees(other):
+            if bare.agrees(whole):
                 return partial
-            pair = (bare, other) if index == 0 else (other, bare)
+            pair = (bare, whole) if index == 0 else (whole, bare)
             require_same("add", mesh, *pair, 1, shown=(x, y))
-    for operand, (partial, other) in enumerate(((x, y), (y, x))):
-        if partial.reduction is Reduction.SUM and not other.partial:
+    for operand, (partial, whole) in enumerate(((x, y), (y, x))):
+        if partial.reduction is Reduction.SUM and not whole.partial:
             where = listed(mesh, mesh.ordered(partial.partial))
             problem = (
                 f" and {{{1 - operand}}} is not: every device would add the whole of "
@@ -240,8 +240,8 @@ def _add_repeated(mesh: Mesh, x: DistType, y: DistType) -> DistType:
     ):
         require_same("add", mesh, x, y, 1)
     structure = map_structure("add", [x, y], Linear.ALL)
-    for partial, other in ((x, y), (y, x)):
-        if partial.reduction in _SHIFTED and not other.partial:
+    for partial, addend in ((x, y), (y, x)):
+        if partial.reduction in _SHIFTED and not addend.partial:
             bare = [without_partial(z, tuple(z.partial)) for z in (x, y)]
             whole = typed("add", mesh, structure, bare, x.dtype)
             result = replace(whole, partial=partial.partial, reduction=partial.reduction)
@@ -272,9 +272,9 @@ def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
 def cast(mesh: Mesh, x: DistType, dtype: str) -> DistType:
     """Convert every element to the named dtype.
 
-    A partial sum, avg or prod may only be widened: rounding each part is not rounding the whole.
-    A partial max or min takes every nondecreasing cast: all but those between integers that wrap
-    around, and those to bool, of which every number but 0 is true.
+    A partial sum, avg or prod may only be widened: rounding each part is not rounding the whole. A
+    partial max or min takes every nondecreasing cast. Casts between integers that wrap around do
+    not qualify, nor do casts to bool, where every number but 0 is true.
     """
     if dtype not in list(DType):
         raise LayoutError(f"'{dtype}' is not a dtype: use {', '.join(DType)}", parameter="dtype")
@@ -314,17 +314,17 @@ def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
 def reinterpret(mesh: Mesh, x: DistType, to: DistType) -> DistType:
     """Return a type whose blocks have the shapes of the operand's.
 
-    That the blocks are those of such a value is a claim, which nothing checks.
+    The operation claims that the blocks belong to a value of that type; nothing checks the claim.
     """
-    for what, own, other in (
+    for what, own, expected in (
         ("elements", x.dtype, to.dtype),
         ("blocks", [*x.local_shape(mesh)], [*to.local_shape(mesh)]),
         ("a place", x.place, to.place),
     ):
-        if own != other:
+        if own != expected:
             raise LayoutError(
                 f"reinterpret gives blocks another meaning: {{0}} has {what} {own}, and the result "
-                f"{other}",
+                f"{expected}",
                 operand=0,
                 parameter="to",
             )

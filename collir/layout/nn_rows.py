@@ -67,8 +67,8 @@ def model_row(
         doc: the first line of the operation's documentation.
         result: the dtype of the result, if it is not that of the operands.
         conditions: the number of operands in front that are truth values.
-        integers: the number of the operand that holds integers, if one does; the dtype of the
-            result is that of the first operand then, or of the type that the operation names.
+        integers: the number of the operand that holds integers, if one does; the result then has
+            the dtype of the first operand, or of the type that the operation names.
         moved: the bytes that it reads and writes.
         table: the rows of the dialect that has the operation.
     """

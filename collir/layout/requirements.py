@@ -80,9 +80,9 @@ def require(op: str, mesh: Mesh, x: DistType, axes: Axes, state: str) -> None:
         if actual in states and actual != state:
             wrong = tuple(axis for axis in axes if x.state_of(axis) == actual)
             wish = _WISHES.get(op, "it at root there") if state == "root" else f"it {state}"
-            found = _held_at(mesh, x, wrong) if actual == "root" else _STATES[actual]
+            actual_state = _held_at(mesh, x, wrong) if actual == "root" else _STATES[actual]
             raise LayoutError(
-                f"{{0}} is {found} {listed(mesh, wrong)} here; {op} needs {wish}: "
+                f"{{0}} is {actual_state} {listed(mesh, wrong)} here; {op} needs {wish}: "
                 f"{_INSTEAD.get((op, actual), _ADVICE[state, actual])}",
                 operand=0,
                 axes=wrong,
@@ -307,10 +307,10 @@ def _require_one_place(op: str, mesh: Mesh, x: DistType, y: DistType, index: int
         advice = f"send {{{index}}} over {listed(mesh, both)} from {start} to {end}"
     else:
         ahead = differing <= x.placed
-        there, other = (0, index) if ahead else (index, 0)
+        there, far = (0, index) if ahead else (index, 0)
         axes = differing & (x if ahead else y).placed
         place = (item for item in (x if ahead else y).place if item[0] in axes)
-        advice = f"keep {{{other}}} at {place_text(tuple(place), mesh)}"
+        advice = f"keep {{{far}}} at {place_text(tuple(place), mesh)}"
         if any((y if ahead else x).state_of(axis) != "replicated" for axis in axes):
             advice = f"broadcast {{{there}}} over {listed(mesh, mesh.ordered(axes))}"
     raise LayoutError(

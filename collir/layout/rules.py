@@ -1,4 +1,4 @@
-"""The typing rules: which step leads from which layout to which.
+"""The typing rules: the layouts to which each step leads from each layout.
 
 Every rule takes a mesh, the operand types and the parameters of the step, and returns the type of
 the result or raises ``LayoutError``. A function whose body type-checks implements the collective

@@ -1,10 +1,10 @@
 """Integers that carry their formula: sizes that follow from the parameters of a function.
 
-A ``Size`` computes, prints and is ordered (``<``) as its value, which is that of its formula at the
-defaults of the parameters. Sums, differences and products with integers keep the formula, and so do
-quotients that divide. Other operations give plain integers. It is equal (``==``) to its number, and
-to a size of the same value and formula; its hash is that of the formula, so a cache by sizes is one
-by formulas. ``same_size`` says whether two numbers are the same, with or without formulas.
+A ``Size`` computes, prints and is ordered (``<``) as its value: its formula at the defaults of the
+parameters. Sums, differences and products with integers keep the formula, and so do quotients that
+divide. Other operations give plain integers. It is equal (``==``) to its number, and to a size of
+the same value and formula; its hash is that of the formula, so a cache by sizes is one by formulas.
+``same_size`` says whether two numbers are the same, with or without formulas.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -145,8 +145,10 @@ class ShardedSize(OpenSize):
 
 
 def same_size(a: int | Sequence[int], b: int | Sequence[int]) -> bool:
-    """Return whether sizes are the same numbers: at the defaults of their parameters, or for all
-    values of those that are open."""
+    """Return whether sizes are the same numbers at the defaults of their parameters.
+
+    If parameters are open, sizes must be the same for all values of the open parameters.
+    """
     if isinstance(a, int) or isinstance(b, int):
         return _number(a) == _number(b)
     return len(a) == len(b) and all(map(same_size, a, b))

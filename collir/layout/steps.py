@@ -152,8 +152,8 @@ class StepKind:
         gradient: the cotangents of the operands; None if it has none, or is ``layout_only``: the
             cotangent is then that of the result.
         no_gradient: why it has no gradient, and what to do about that; may be empty.
-        undone: a function of the arguments that returns those of the same step that undoes it, or
-            None; without the function, no step undoes it.
+        undone: a function from the arguments of a step to the arguments with which a second step of
+            the same kind undoes it, or None; without the function, no step undoes it.
         expansion: steps that do the same; None if it is no composite of others.
         aliases: what it is called elsewhere, for suggestions.
     """

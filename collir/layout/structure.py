@@ -55,8 +55,8 @@ class Structure:
         flops: floating-point operations for each point of all indices.
         selected: the indices of which an operation visits one position for each point of the
             others; they do not multiply its work.
-        grouped: those of the selected indices that divide it: the positions are taken to be spread
-            evenly, so that a device with a part of them has as large a part of the work.
+        grouped: the selected indices over which work divides: positions are assumed to be spread
+            evenly, so a device with a part of them has an equal part of the work.
         regrouped: the indices of dimensions that are split or merged.
     """
 
@@ -172,10 +172,10 @@ def typed(
     axes = _axes_of(name, mesh, structure, operands)
     for number, x in enumerate(operands):
         if x.place != operands[0].place:
-            first, other = (place_text(y.place, mesh) or "everywhere" for y in (operands[0], x))
+            first, second = (place_text(y.place, mesh) or "everywhere" for y in (operands[0], x))
             raise LayoutError(
                 f"{name} runs where its operands are: {{0}} is at {first} and {{{number}}} at "
-                f"{other}: keep or send one of them first",
+                f"{second}: keep or send one of them first",
                 operand=number,
             )
     partial, reduction = _passed(name, mesh, structure, operands, axes)
@@ -200,7 +200,8 @@ def typed(
 def _check_average(
     name: str, mesh: Mesh, structure: Structure, axes: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Check that averaged blocks have one size, so that their average is that of all.
+    """Check that averaged blocks have one size, so that the average of their averages is the
+    average of the whole.
 
     Raises:
         LayoutError: their sizes differ.
@@ -239,10 +240,10 @@ def _axes_of(
     taken: dict[str, tuple[int, str]] = {}
     for index, (owner, axes) in known.items():
         for axis in axes:
-            other, before = taken.setdefault(axis, (owner, index))
+            earlier, before = taken.setdefault(axis, (owner, index))
             if before != index:
                 raise LayoutError(
-                    f"{index_text(before)} of {{{other}}} and {index_text(index)} of {{{owner}}} "
+                    f"{index_text(before)} of {{{earlier}}} and {index_text(index)} of {{{owner}}} "
                     f"are both sharded over {_shown(mesh, (axis,))}: all_gather one of them first",
                     operand=owner,
                     axes=(axis,),
@@ -303,9 +304,11 @@ def _passed(
     if not (reduction and reduction.linear):
         raise error(f"{name} is linear, and a {reduction} is not", alone)
     if structure.linear is Linear.ALL:
-        other = next((n for n, x in enumerate(operands) if _state(x) != _state(first)), None)
-        if other is not None:
-            raise error(f"{name} needs {{{other}}} partial too", f"{alone}, or mask {{{other}}}")
+        deviating = next((n for n, x in enumerate(operands) if _state(x) != _state(first)), None)
+        if deviating is not None:
+            raise error(
+                f"{name} needs {{{deviating}}} partial too", f"{alone}, or mask {{{deviating}}}"
+            )
         return first.partial, reduction
     if len(partial) > 1:
         both = all(map(structure.linear.holds, partial))

@@ -106,7 +106,7 @@ class _Collective:
 
         Args:
             at: the place of the ranks that have all blocks.
-            place: that of all ranks that take part.
+            place: the place of all ranks that take part.
         """
         op = self.op
         dim = ("target" if leave else "source") if op.kind.exchanges else "dim"

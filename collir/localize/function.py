@@ -37,7 +37,7 @@ class BlockLowering:
 
         Args:
             inputs: the buffers of the arguments.
-            outputs: those that the results are written to.
+            outputs: the buffers that the results are written to.
         """
         self.function, self.mesh, self.outputs = function, ranks.mesh, outputs
         self.writer = LocalWriter(ranks, block, rules)

@@ -38,7 +38,7 @@ def memory_of(value: SSAValue, ranks: Ranks) -> MemoryRange:
 
 
 def accesses(op: Operation) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
-    """Return the buffers that an operation reads, and those that it writes."""
+    """Return the buffers that an operation reads, and the buffers that it writes."""
     match op:
         case CopyOp() | StartOp():
             return [op.source], [op.target]

@@ -234,8 +234,8 @@ class RoundsOfRanks:
         """Write the messages of simultaneous turns: all are started, and then waited for."""
         sent = [self._sent(turn) for turn in turns]
         out = [[x for own in sent for x in own[rank]] for rank in range(self.ranks)]
-        found = (self._message_of(turn, own, out) for turn, own in zip(turns, sent, strict=True))
-        made = [x for x in found if x is not None]
+        messages = (self._message_of(turn, own, out) for turn, own in zip(turns, sent, strict=True))
+        made = [x for x in messages if x is not None]
         if made:
             self.writer.start_together(self.place, [start for start, _ in made], self._text())
         for _, then in made:

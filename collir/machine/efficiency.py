@@ -19,10 +19,10 @@ class Efficiency:
         tile: the rows and columns of the smallest tile of a product at the full rate.
         depth: the length of the sum at which a tile runs at half of the rate that it reaches for
             a long one.
-        unaligned: the fraction of the rate of other products that those reach whose rows, columns
-            or sums are no multiple of 8, which the units for matrices load badly.
-        fused: the fraction of the rate of other products that those reach which run in a kernel
-            with other operations, as those of attention do.
+        unaligned: the fraction of the rate that a product keeps if its rows, columns or sums are no
+            multiple of 8, which the units for matrices load badly.
+        fused: the fraction of the rate that a product keeps in a kernel with other operations, such
+            as a product of attention.
     """
 
     launch: float = 0.0

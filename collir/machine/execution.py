@@ -21,9 +21,8 @@ class Execution:
         start: seconds that a product of matrices takes to begin, besides the launch of a kernel.
         packing: bytes/second at which a product of matrices packs its operands and writes its
             result, beside its operations; None if that is done while it computes.
-        copies: whether loops copy the slices that products read and the results of products that
-            they stack, and products copy operands and results whose dimensions are in another
-            order.
+        copies: whether loops copy the slices that products read and the products that they stack,
+            and whether products copy operands and results whose dimensions are in another order.
         maps: whether each map is a kernel of its own.
         issue: seconds that the host takes to issue a kernel or a collective; it issues one after
             the other, ahead of the device.

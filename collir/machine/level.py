@@ -437,15 +437,15 @@ def _check_symmetric(name: str, links: Matrix) -> None:
     for child, row in enumerate(links):
         if row[child]:
             raise MachineError(f"{name} have {row[child]} between child {child} and itself: say 0")
-        for other, count in enumerate(row):
+        for peer, count in enumerate(row):
             if not 0 <= count <= MAX_BESIDE:
                 raise MachineError(
-                    f"{name} have {count} between children {child} and {other}: 0 to {MAX_BESIDE} "
+                    f"{name} have {count} between children {child} and {peer}: 0 to {MAX_BESIDE} "
                     "are possible"
                 )
-            if count != links[other][child]:
+            if count != links[peer][child]:
                 raise MachineError(
-                    f"{name} have {count} from child {child} to {other} and {links[other][child]} "
+                    f"{name} have {count} from child {child} to {peer} and {links[peer][child]} "
                     "back: the matrix must be symmetric"
                 )
 
@@ -454,8 +454,8 @@ def _check_connected(name: str, links: Matrix) -> None:
     reached = {0}
     queue = [0]
     for child in queue:  # the loop appends to the queue
-        neighbours = [other for other, count in enumerate(links[child]) if count]
-        queue += [other for other in neighbours if other not in reached]
+        neighbours = [peer for peer, count in enumerate(links[child]) if count]
+        queue += [peer for peer in neighbours if peer not in reached]
         reached.update(neighbours)
     if len(reached) < len(links):
         apart = min(set(range(len(links))) - reached)

@@ -76,8 +76,8 @@ class Device:
             check_positive("the price", self.price)
 
     def or_like(self, other: "Device") -> "Device":
-        """Return the device with rates of another one where it says none; a dtype without a rate
-        gets that of the first dtype that has one."""
+        """Return the device with the rates of another one where it has none; a dtype without a rate
+        gets the rate of the first dtype that has one."""
         own = dict(self.compute)
         first = next(iter(own.values()), None)
         rates = {name: first or rate for name, rate in other.compute} | own
@@ -101,13 +101,13 @@ class Machine:
 
     Attributes:
         device: the device at every leaf; None if nothing is known of it, or if kinds have names.
-        kinds: the named kinds of devices. If there are several, one level says which of its
-            children has which; all devices below a child are alike.
+        kinds: the named kinds of devices. If there are several, one level gives each of its
+            children a kind; all devices below a child are alike.
 
     Raises:
         MachineError: no levels, two levels of one name, more than ``MAX_DEVICES`` devices, rails
-            that the devices below do not divide into, kinds that levels do not tell apart or that
-            only some have a rate of reducing or copying for.
+            that the devices below do not divide into, kinds that levels do not tell apart, or a
+            rate of reducing or copying that only some kinds have.
     """
 
     name: str
@@ -204,7 +204,7 @@ class Machine:
 
     @cached_property
     def kinds_level(self) -> int | None:
-        """The index of the level that says which child has which kind of devices; None if all
+        """The index of the level whose children have kinds of devices of their own; None if all
         devices are alike."""
         if all(kind.device == self.kinds[0].device for kind in self.kinds):
             return None

@@ -1,7 +1,7 @@
 """Training steps of families of models, for any machine, and the sizes of their models.
 
-A page is a program in ``.coll``: what one device computes, in types that say which dimension each
-axis divides. ``collir new --model NAME`` writes it for a cluster, at the sizes of a model.
+A page is a program in ``.coll``: the computation of one device, with types that say which dimension
+each axis divides. ``collir new --model NAME`` writes it for a cluster, at the sizes of a model.
 """
 
 import math

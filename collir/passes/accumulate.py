@@ -20,8 +20,8 @@ becomes
 
 A cast of a scattered result to f32 takes the sum before it is rounded. Over several levels, the
 all_to_all may go over the inner ones only, with a ``reduce_scatter`` in f32 over the others: the
-cheaper program is taken. ``over`` names the axes of the reductions to rewrite, such as ``data`` for
-those of gradients and not those of activations.
+cheaper program is taken. ``over`` names the axes of the reductions to rewrite: ``data``, for
+example, rewrites reductions of gradients, and none of activations.
 
 When not: reductions that name their algorithm (``using``), are ``async`` or ``ahead``, or leave the
 result at a root; a ``redistribute``, which becomes reductions in ``decompose`` only; and values

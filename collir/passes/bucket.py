@@ -34,8 +34,8 @@ gain.
 When not: collectives that name their algorithm (``using``) or are ``async``, and permutes, are not
 packed, and no bucket has both a collective and one that needs its result. Functions with a
 ``redistribute`` stay as they are, because it has no cost before ``decompose``. So do functions
-whose buffers need more memory than a device has. Sizes are those of the types, even in functions
-that stand for others with larger values (``for``).
+whose buffers need more memory than a device has. Sizes are taken from types, even in functions that
+stand for others with larger values (``for``).
 
 Cost: never more time than before under the model, if ``decompose`` and ``overlap`` follow. Without
 them, and with a rule that is given, the program may take longer. Operands are copied into the

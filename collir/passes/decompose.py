@@ -1,9 +1,9 @@
 """Decompose collectives and redistributions into the cheapest sequence of steps.
 
 What: every collective on a placed mesh, and every ``redistribute``, becomes the cheapest program of
-collectives and local steps that takes its operand's layout to that of its result, under a cost
-model. Programs are chosen by an exact search; or a fixed strategy is used for every ``all_reduce``
-over several levels.
+collectives and local steps under a cost model that leads from its operand's layout to its result's.
+Programs are chosen by an exact search; or a fixed strategy is used for every ``all_reduce`` over
+several levels.
 
 Why: the inner links of a machine are faster than the outer ones. After a reduction inside, fewer
 bytes, or fewer devices, go through the outer ports; and of several copies only one has to be sent.
@@ -28,10 +28,10 @@ is cut off at the end, so the result is exact.
 
 With ``chunks``, the search also tries programs on up to that many chunks of the value, so that
 levels of the machine work at the same time: collectives are ``async`` then, in the order of a
-schedule that shares the ports. The search chooses the number of chunks. With ``up_to``, the
-programs that are cheapest for values up to that many times as large as their types say are kept as
-functions that take the place of the first (``for @f from N``), so that ``-t 'mpi{sized=true}'`` and
-``nccl`` choose by size.
+schedule that shares the ports. The search chooses the number of chunks. With ``up_to``, the search
+also looks for the cheapest programs for larger values, up to that factor of the sizes in the types.
+They are kept as functions that take the place of the first (``for @f from N``), so that ``-t
+'mpi{sized=true}'`` and ``nccl`` choose by size.
 
 With ``top``, the best alternatives of each function are kept as functions behind it, ``@f_2`` and
 so on, for ``-t crossover``.
@@ -80,16 +80,16 @@ class DecomposePass(ParallelOptions, ModulePass):
     name = "decompose"
 
     strategy: str = ""
-    """A fixed strategy for every all_reduce over several levels; by default, the cheapest programs
-    are searched."""
+    """A fixed strategy for every all_reduce over several levels; by default the cheapest program is
+    searched for."""
     top: int = 1
     """The number of programs to keep."""
     memory: float | int = 0.0
-    """The most that operand and result of a step may take together, as a multiple of what those of
-    the whole program take; 0: no limit."""
+    """The most memory for the operand and the result of a step, as a multiple of the memory for the
+    operand and the result of the whole program; 0: no limit."""
     chunks: int = 1
-    """The most chunks that a program may run on, so that levels work at the same time; the search
-    chooses."""
+    """The largest number of chunks in which a program may run, so that levels work at the same
+    time; the search chooses the number."""
     up_to: int = 1
     """The largest factor by which values may be larger than their types say; the programs that are
     best for larger values are kept as functions that take the function's place."""

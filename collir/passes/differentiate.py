@@ -50,9 +50,11 @@ class DifferentiatePass(ModulePass):
     name = "differentiate"
 
     of: str = ""
-    """The name of a function; without it, the gradients in the module."""
+    """The function to differentiate; by default the module's `gradient` steps are
+    differentiated."""
     wrt: tuple[str, ...] = ()
-    """The names of arguments of this function; without them, all floating-point arguments."""
+    """The arguments of this function to differentiate by; by default all floating-point
+    arguments."""
 
     def __post_init__(self) -> None:
         if self.wrt and not self.of:

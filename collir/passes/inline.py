@@ -1,11 +1,11 @@
 """Put the steps of functions in the place of calls.
 
-What: every ``call`` becomes the steps of the function that it calls, those inside loops too.
-Functions that are called stay as they are. Where a call gives values to parameters, the steps have
-these sizes, with formulas of the caller's parameters.
+What: every ``call``, even inside a loop, becomes the steps of the function that it calls. Functions
+that are called stay as they are. Where a call gives values to parameters, the steps have these
+sizes, with formulas of the caller's parameters.
 
-Why: the steps around a call and those of the function are then one program, which other passes can
-rewrite as a whole, and for the sizes of the call.
+Why: the steps around a call and the steps of the function are then one program, which other passes
+can rewrite as a whole, and for the sizes of the call.
 
     %y = call @half(%x)
 becomes, if the body of ``@half`` is ``%y = scale %x by 0.5`` and ``return %y``,

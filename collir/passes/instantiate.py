@@ -6,10 +6,10 @@ values as defaults.
 
 Why: one program is written and checked for many sizes. Costs, code and runs are for the defaults.
 
-When not: values that a formula does not accept (a quotient that is no integer) or that a step does
-not (a dimension that its shards do not divide) are errors at that type or step. A program that
-other passes have changed may have steps that fit some values only; they are errors as well, so it
-is better to instantiate before such passes.
+When not: values may be refused by a formula (a quotient that is no integer) or by a step (a
+dimension that its shards do not divide); they are errors at that type or step. A program that other
+passes have changed may have steps that fit some values only; they are errors as well, so it is
+better to instantiate before such passes.
 
     func @f(batch = 8)(%x: f32[4 * batch]) -> f32[4 * batch@data] on @m {
       %y = slice %x over data dim 0
@@ -41,9 +41,9 @@ class InstantiatePass(ModulePass):
     name = "instantiate"
 
     sizes: tuple[str, ...]
-    """The new values, such as `sizes="batch=16,hidden=64"`."""
+    """The new values of size parameters, such as `sizes="batch=16,hidden=64"`."""
     function: str = ""
-    """The function that gets them; by default all functions that have such parameters."""
+    """The function that gets the new values; by default every function with such parameters."""
 
     def __post_init__(self) -> None:
         _values(self.sizes)

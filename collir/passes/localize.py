@@ -25,15 +25,15 @@ class LocalizePass(ModulePass):
     name = "localize"
 
     ascending: bool = False
-    """Whether groups count their ranks in ascending order, as those of torch do: blocks are copied
-    into that order."""
+    """Let groups count their ranks in ascending order, as torch's groups do; blocks are copied into
+    that order."""
     padded: bool = False
-    """Whether blocks that differ in size are padded to the largest, but for an all_to_all, as for
-    torch."""
+    """Pad blocks of unequal sizes to the largest, as torch needs it, except in an all_to_all."""
 
     sized: bool = False
-    """Whether sizes that are formulas of parameters stay so, and a rank's program is one for values
-    of any size. All operations have to be well typed for all values, and none is of a model."""
+    """Keep sizes that are formulas of parameters, so that one program of a rank serves values of
+    any size. Every operation must be well typed for all values, and none may be an operation of a
+    model."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         localize(op, GroupRules(self.ascending, self.padded), self.sized)

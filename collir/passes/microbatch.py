@@ -1,8 +1,8 @@
 """Take the gradient of a batch as a sum over microbatches.
 
 What: where a step takes the gradient of a function whose result is a sum or a mean over a batch,
-the batch is cut into microbatches, and a ``repeat`` adds their gradients up, those of 16 bits in
-f32. All inputs are cut at the same rows, whatever their layouts.
+the batch is cut into microbatches, and a ``repeat`` adds their gradients up, in f32 if they have 16
+bits. All inputs are cut at the same rows, whatever their layouts.
 
 Why: a device keeps the activations of one microbatch only. `pipeline` does the same, and cuts the
 layers into stages too.

@@ -112,10 +112,12 @@ class OverlapPass(CostOptions, ModulePass):
             else:
                 lacks_memory = lacks_memory or after.time
         if fastest is not None:
-            for each in alike:
-                written = StepOrder.of(each)
-                _reorder(each, work if each is function else work_of(each, before.model), fastest)
-                yield Reordering(written, StepOrder.of(each))
+            for member in alike:
+                written = StepOrder.of(member)
+                _reorder(
+                    member, work if member is function else work_of(member, before.model), fastest
+                )
+                yield Reordering(written, StepOrder.of(member))
         elif lacks_memory:
             remark(
                 function,
@@ -127,7 +129,7 @@ class OverlapPass(CostOptions, ModulePass):
 
 
 def _alike(functions: Iterable[FuncOp]) -> list[list[FuncOp]]:
-    """Return functions in groups of those that do the same, such as the stages of a pipeline."""
+    """Return groups of functions that do the same, such as the stages of a pipeline."""
     groups: list[list[FuncOp]] = []
     for function in functions:
         for group in groups:

@@ -94,18 +94,18 @@ class PipelinePass(TimedOptions, ModulePass):
     already."""
     schedule: str = "1f1b"
     """The order of tasks: `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe`,
-    `optimal` (the best that is found under the price of simulations, for the memory that there is;
-    no named one is faster), or a file with the tasks of each place, as in `F0.0 F0.1 B0.0 B0.1;
-    F1.0 B1.0 F1.1 B1.1`."""
+    `optimal` (the fastest simulated schedule that a search finds within the memory of a device;
+    never slower than a named schedule), or a file with the tasks of each place, as in `F0.0 F0.1
+    B0.0 B0.1; F1.0 B1.0 F1.1 B1.1`."""
     chunks: int = 0
-    """The chunks of layers at each place; 0: as many as the schedule has, 2 for `interleaved`, and
-    those of any schedule for `optimal`."""
+    """The number of chunks of layers at each place; 0: the schedule's own number, which is 2 for
+    `interleaved` and any for `optimal`."""
     split: bool = False
-    """Whether gradients of weights are tasks of their own in schedules that allow both."""
+    """Make the gradients of weights tasks of their own, in schedules that allow both forms."""
     layers: tuple[int, ...] | tuple[str, ...] = ()
-    """The layers of each chunk, as in `layers=3,4,4,1`, or `balanced`: such that the place that
-    works longest works as short as possible; by default equally many, or as the weights of the
-    axis have it."""
+    """The number of layers of each chunk, as in `layers=3,4,4,1`, or `balanced`, which makes the
+    work of the busiest place as short as possible. By default chunks have equally many layers, or
+    as many as the weights of the axis."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.microbatches:
@@ -165,7 +165,8 @@ class PipelinePass(TimedOptions, ModulePass):
             raise DiagnosticError(Diagnostic(text, Position.of(loop)) for text in errors)
 
     def _remark(self, function: FuncOp, choice: PlanChoice) -> None:
-        """Say which schedule a function has, how long it takes, and what is proven of that."""
+        """Remark on a function's schedule: its name, its time, and what is proven about the
+        time."""
         [loop] = pipelines_in(function)
         for diagnostic in choice.remarks:
             repeat_remark(diagnostic)

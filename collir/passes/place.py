@@ -45,11 +45,12 @@ class PlacePass(ParallelOptions, ModulePass):
     name = "place"
 
     limit: int = 60
-    """Seconds for each mesh; 0: no limit."""
+    """Seconds for the search on each mesh; 0: no limit."""
     again: bool = False
     """Place anew the placed meshes whose functions name whole axes only."""
     weights: tuple[str, ...] = ()
-    """How often functions run, such as `weights="grads:1,activations:32"`; the default is once."""
+    """The number of runs of each function, such as `weights="grads:1,activations:32"`; 1 by
+    default."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = self.cost_model()

@@ -55,7 +55,7 @@ class PropagatePass(ModulePass):
     name = "propagate"
 
     reduce_once: bool = False
-    """Reduce sums of loops once behind them, also where a device keeps a part."""
+    """Reduce the sums of a loop once, behind the loop, even where each device keeps only a part."""
     keep_weights: tuple[str, ...] = ()
     """The axes over which weights are not gathered."""
 

@@ -63,7 +63,8 @@ class ReorderByHierarchyPass(SendingOptions, ModulePass):
     name = "reorder-by-hierarchy"
 
     limit: int = 60
-    """Seconds for all searches on a mesh, of which each gets a tenth at most; 0: no limit."""
+    """Seconds for all searches on a mesh together; a single search gets a tenth at most; 0: no
+    limit."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)

@@ -1,9 +1,9 @@
 """Start steps that are ``ahead`` in the iteration before.
 
-What: in a ``repeat``, steps that are ``ahead``, and those that feed them, leave their iteration.
-Those of the first iteration stand in front of the loop. Each iteration begins with those of the
-next one, which are ``async``, and takes its own from new carries. The last iteration stands behind
-the loop.
+What: in a ``repeat``, steps that are ``ahead``, and the steps that feed them, leave their
+iteration. The ahead steps of the first iteration stand in front of the loop. Each iteration begins
+with the ahead steps of the next one, which are ``async``, and takes the results of its own from new
+carries. The last iteration stands behind the loop.
 
 Why: costs and targets see loops in this form, so that weights of the next layer are gathered while
 this layer computes. The pass shows it, and lets other passes rewrite it: ``overlap`` finds an order

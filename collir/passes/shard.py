@@ -1,10 +1,10 @@
 """Choose the layouts of all values of ``auto`` functions so that they take the least time.
 
-What: types that name sub-axes are kept. All other layouts are chosen by an exact search: those of
-inputs, weights and states too, and for every step the sub-axes over which its indices are sharded.
-Calls and gradients become steps, and the word ``auto`` goes. Functions that only these functions
-call go with the calls. A remark says how long the program takes, and that no other layouts are
-faster.
+What: types that name sub-axes are kept. All other layouts, even of inputs, weights and states, are
+chosen by an exact search. For every step it also chooses the sub-axes over which the step's indices
+are sharded. Calls and gradients become steps, and the word ``auto`` goes. Functions that only these
+functions call go with the calls. A remark says how long the program takes, and that no other
+layouts are faster.
 
 Why: nobody has to know which parallelism fits a model and a machine. Data and tensor parallelism
 and their mixtures follow from the index structures of operations and the costs of collectives; none
@@ -68,15 +68,16 @@ class ShardPass(ParallelOptions, ModulePass):
     name = "shard"
 
     memory: float | int = 0.0
-    """The GB that a function may need on a device; 0: those that the machine says."""
+    """The GB of memory that a function may need on a device; 0: the memory of the machine's
+    devices."""
     explain: bool = False
     """Say where the time goes, which operation each collective is for, and what the best other
     layouts would cost."""
 
     method: str = "exact"
-    """How layouts are chosen: ``exact``, by the costs of the machine; ``amounts``, by the bytes
-    that are sent alone, without any rate of the machine; or ``symbolic``, by these in linear
-    time."""
+    """The price by which layouts are chosen: ``exact``, the time on the machine; ``amounts``, the
+    bytes sent, for which no rate of the machine counts; or ``symbolic``, the bytes sent, searched
+    in linear time."""
 
     def __post_init__(self) -> None:
         if self.method not in ("exact", "amounts", "symbolic"):

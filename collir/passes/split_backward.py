@@ -1,4 +1,4 @@
-"""Split the reverse of loops into the gradients that flow on and those of weights.
+"""Split the reverse of loops into the gradients that flow on and the gradients of weights.
 
 What: a ``repeat`` becomes two. The first computes its carries. The second computes the other
 results, from what the first stacks. Carries that iterations only add to, such as the gradients of
@@ -59,12 +59,12 @@ from collir.transforms.loops.fission import Fission
 
 @dataclass(frozen=True)
 class SplitBackwardPass(ModulePass):
-    """Split the reverse of loops into the gradients that flow on and those of weights."""
+    """Split the reverse of loops into the gradients that flow on and the gradients of weights."""
 
     name = "split-backward"
 
     loop: tuple[str, ...] = ()
-    """The names of results of loops; without them, all loops in `reverse`."""
+    """The loops to split, by the names of their results; by default all loops in `reverse`."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         with meshes_remembered():

@@ -221,7 +221,8 @@ def _take(size: int, left: list[int]) -> list[tuple[int, int]] | None:
 
 
 def _parts_of(sub: str, names: Sequence[str], on_level: str) -> tuple[str, ...]:
-    """Return those of some names that replace a sub-axis: itself, or its parts on new levels."""
+    """Return the names that replace a sub-axis: its own name, or the names of its parts on new
+    levels."""
     return tuple(
         name for name in names if name == sub or name.rpartition("_")[0] == sub == on_level
     )

@@ -60,8 +60,8 @@ class _Sum:
     Attributes:
         carry: the sum so far.
         maps: the steps between the stack and the sum, in order, the addition last.
-        inner: the loop in it.
-        stack: what is added, a result of that loop.
+        inner: the inner loop.
+        stack: the result of the inner loop that is added.
     """
 
     carry: SSAValue

@@ -61,7 +61,7 @@ class UnrollPass(ModulePass):
     name = "unroll"
 
     most: int = 0
-    """The most iterations of a loop that is unrolled; 0: no limit."""
+    """The largest number of iterations of a loop to unroll; 0: no limit."""
 
     def __post_init__(self) -> None:
         if self.most < 0:

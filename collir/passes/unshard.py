@@ -3,8 +3,9 @@
 What: all values are whole, collectives and redistributes go, calls and gradients become steps, and
 every function is ``auto``. Functions that others call go with the calls.
 
-Why: ``shard`` and ``propagate`` begin with the program of a single device. A program that was
-sharded for one machine becomes that again, for another one: ``-p unshard,shard``.
+Why: ``shard`` and ``propagate`` begin with the program of a single device. A program sharded for
+one machine becomes one of a single device again, and can be sharded for another machine: ``-p
+unshard,shard``.
 
     func @f(%x: f32[64@data, 32], %w: f32[32, 128@model], %v: f32[128@model, 32])
         -> f32[64@data, 32] on @m {

@@ -1,4 +1,4 @@
-"""Check that functions compute the same as those of another file.
+"""Check that functions compute the same as the functions of another file.
 
 What: every function is compared with the function of the same name, types and mesh in the file
 ``against``. The pass first tries a proof, from the contributions to every element of every result
@@ -48,15 +48,15 @@ from collir.syntax.reader import read
 
 @dataclass(frozen=True)
 class ValidatePass(ModulePass):
-    """Check that functions compute the same as those of another file."""
+    """Check that functions compute the same as the functions of another file."""
 
     name = "validate"
 
     against: str
     """The path of the other file, `.coll` or `.mlir`."""
     memory: int = 1024
-    """MiB of buffers up to which functions run if they cannot be proven; above, an error says that
-    nothing is known."""
+    """The most MiB of buffers with which a function that cannot be proven is run instead; for a
+    larger function an error says that nothing is known."""
     seed: int = 0
     """The seed of the random inputs."""
 

@@ -122,8 +122,8 @@ def keller(n: int) -> UndirectedGraph:
     kellerN).
 
     Of all words of n digits 0..3, two are adjacent if they differ in two places or more, and in one
-    of them by 2 modulo 4. The graph has the neighbours of the word 0, in increasing order (as in
-    the DIMACS file), so that its cliques are smaller by one than those of all words.
+    of them by 2 modulo 4. The graph has only the neighbours of the word 0, in increasing order (as
+    in the DIMACS file), so its cliques are smaller by one than the cliques on all words.
     """
     _between("the dimensions", n, 1, 6)
     digits = (d for d in product(range(4), repeat=n) if 2 in d and sum(map(bool, d)) > 1)

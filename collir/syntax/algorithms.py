@@ -155,10 +155,10 @@ class AlgorithmLowering(Lowering):
                 continue
             trees_of_sends = tree.children if tree.data == "together" else [tree]
             sends = [self.send(x, names) for x in trees_of_sends]
-            for each, send in zip(trees_of_sends, sends, strict=True):
+            for send_tree, send in zip(trees_of_sends, sends, strict=True):
                 if send.reduces is not sends[0].reduces:
                     self.error(
-                        first_token(each), "sends at the same time all `reduce`, or none does"
+                        first_token(send_tree), "sends at the same time all `reduce`, or none does"
                     )
             yield Together(tuple(sends))
 
@@ -225,8 +225,8 @@ def own_algorithm(name: AlgorithmName) -> Algorithm:
     """Return the algorithm that a program declares under a name."""
     tree, errors, _ = parse(name.text, "<algorithm>")
     lowering = AlgorithmLowering("<algorithm>", errors)
-    one = not errors and [x.data for x in tree.children] == ["algorithm"]
-    declared = lowering.declared(tree.children[0]) if one else None
+    is_algorithm = not errors and [x.data for x in tree.children] == ["algorithm"]
+    declared = lowering.declared(tree.children[0]) if is_algorithm else None
     if lowering.errors:
         raise DiagnosticError(lowering.errors)
     if declared is None or (declared.name, declared.collective) != (str(name), name.collective):

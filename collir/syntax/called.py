@@ -43,15 +43,15 @@ def sizes_of_calls(
 
 def _calls(tree: SyntaxTree, name: str) -> list[SyntaxTree]:
     """Return the calls of a function in another, in order."""
-    found: list[SyntaxTree] = []
+    calls: list[SyntaxTree] = []
     for child in tree.children:
         if is_tree(child, "call"):
             symbol = child.token("SYMBOL")
             if symbol is not None and bare(symbol) == name:
-                found.append(child)
+                calls.append(child)
         elif is_tree(child, "repeat"):
-            found += _calls(child, name)
-    return found
+            calls += _calls(child, name)
+    return calls
 
 
 def _parameters(function: SyntaxTree) -> list[SyntaxTree]:

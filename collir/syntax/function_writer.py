@@ -96,7 +96,7 @@ class _Function:
         last = function.body.block.last_op
         returned = self._named(last.operands if isinstance(last, ReturnOp) else ())
         named = written_result_names(function, self.names)
-        own = [name or other for name, other in zip(named, returned, strict=True)]
+        own = [name or fallback for name, fallback in zip(named, returned, strict=True)]
         entries = self._entries(self._values(own, types.outputs, result_roles(function)))
         scope = Scope()
         scope.add_all(self._defined(function.body.block))

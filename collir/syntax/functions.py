@@ -318,7 +318,9 @@ class FunctionLowering(StepLowering):
         target_tree, name, token = tree.children
         target, role = target_of(target_tree)
         tokens = self.flat([token])
-        values = [value for each in tokens if (value := self.use(each)) is not None]
+        values = [
+            value for operand_token in tokens if (value := self.use(operand_token)) is not None
+        ]
         operation = OPERATIONS.get(str(name))
         result = None
         if operation is None or operation.KIND.operands != 2 or not operation.KIND.elementwise:
@@ -329,8 +331,8 @@ class FunctionLowering(StepLowering):
         elif len(values) == len(tokens):
             properties = self.clauses(name, operation.KIND, None, (), {})
             result = values[0]
-            for each, value in zip(tokens[1:], values[1:], strict=True):
-                operands, named = [result, value], [tokens[0], each]
+            for operand_token, value in zip(tokens[1:], values[1:], strict=True):
+                operands, named = [result, value], [tokens[0], operand_token]
                 result = self.build(name, operation, operands, named, dict(properties), {}, block)
                 if result is None:
                     break
@@ -348,8 +350,8 @@ class FunctionLowering(StepLowering):
         records = [t for t in alone if len(tokens) == len(expected) and self.fields(t) is not None]
         wrt = [t for t in (wrt_tree.children if wrt_tree else ()) if t in records]
         named = [target_of(target)[0] for target in targets]
-        for each in self.each(tree, [*records, *wrt], named):
-            self.call_on_values(each, block, expected)
+        for named_call in self.each(tree, [*records, *wrt], named):
+            self.call_on_values(named_call, block, expected)
 
     def expected(self, name: str) -> list[ArgumentGroup]:
         """Return what the operands of a call of a function are; none, if it is not known."""

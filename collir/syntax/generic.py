@@ -58,8 +58,8 @@ class OperandBinding:
     Attributes:
         inputs: for each argument the type of its operand, or None if its type is written.
         dtype: the dtype that ``float`` stands for.
-        sizes: the values of the parameters of the generic function, which may have formulas of
-            those of the caller.
+        sizes: the values of the parameters of the generic function, maybe as formulas of the
+            caller's parameters.
         parameters: the parameters of the caller that the instance depends on, with their values.
         fields: the fields of the operands that may be records, or None for a single value.
     """
@@ -103,7 +103,7 @@ class GenericInstance:
 
 @dataclass(frozen=True, eq=False)
 class GenericFunction:
-    """A function whose types are those of the operands of each call.
+    """A function that takes its types from the operands of each call.
 
     Attributes:
         name: its name in the file.

@@ -135,11 +135,11 @@ class FunctionImports:
         functions = source and self._functions(here, source, path_token or symbol)
         if source is None or not isinstance(functions, dict):
             return self._failed(here, notes)
-        found = functions.get(bare(symbol), [])
-        if len(found) != 1:
+        declarations = functions.get(bare(symbol), [])
+        if len(declarations) != 1:
             self._not_one(here, symbol, path_token, functions, source)
             return self._failed(here, notes)
-        (function,) = found
+        (function,) = declarations
         given = self._given(here, parameters) | dict(outer)
         if here.errors:
             return self._failed(here, notes)
@@ -275,11 +275,11 @@ class FunctionImports:
         source: str,
     ) -> None:
         """Report that a file has no function of a name, or several."""
-        found = functions.get(bare(symbol), [])
-        if path is None and (found or bare(symbol) in self.failed):
+        declarations = functions.get(bare(symbol), [])
+        if path is None and (declarations or bare(symbol) in self.failed):
             return  # there is an error at the declaration
-        if found:
-            first, second, *_ = (Lowering(source, []).position(t.children[0]) for t in found)
+        if declarations:
+            first, second, *_ = (Lowering(source, []).position(t.children[0]) for t in declarations)
             notes = note(f"{symbol} is first defined here", first), note("and here", second)
             here.error(symbol, f"{Path(source).name} defines {symbol} twice", *notes)
         elif path is None:

@@ -1,8 +1,8 @@
 """The rows of the steps that local functions start and compute: the rows of the tables, as written.
 
 A collective takes blocks, so it has no dimensions; its groups have a root where a global type has a
-place. A computation is of one device, so it has no sub-axes, and the type of its result is that of
-a buffer.
+place. A computation runs on one device, so it has no sub-axes, and its result has the type of a
+buffer.
 """
 
 from dataclasses import replace

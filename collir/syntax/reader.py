@@ -132,8 +132,11 @@ class _ModuleLowering(MachineLowering):
         return module
 
     def with_fields(self, items: list[tuple[int, SyntaxTree]]) -> list[tuple[int, SyntaxTree]]:
-        """Declare the records, and return the declarations, of functions with a value for each
-        field in their signatures; without those that have errors there."""
+        """Declare the records, and return the declarations, with a value for each field in
+        signatures.
+
+        Functions with errors in their signatures are left out.
+        """
         made = self.imports.with_fields(self.file, [tree for _, tree in items], self.errors)
         records = self.imports.records[self.file]
         self.declare("record", items, records.record)

@@ -21,7 +21,7 @@ class Records:
     """The records of a module, as signatures name them.
 
     Attributes:
-        failed: the names of those whose texts cannot be read.
+        failed: the names of records whose texts cannot be read.
     """
 
     def __init__(self, texts: Mapping[str, str]):
@@ -102,8 +102,8 @@ class Records:
 def _numbers(
     fields: Sequence[RecordField], types: Sequence[Sequence[Dim]], known: Container[str]
 ) -> dict[str, int]:
-    """Return the sizes that fields name alone and that no parameters have, with what types have in
-    their place."""
+    """Return the sizes named by fields alone, and by no parameters, with what types have in their
+    place."""
     given: dict[str, int] = {}
     for field, dims in zip(fields, types, strict=True):
         for dim, actual in zip(field.type.parts("dim"), dims, strict=False):

@@ -155,8 +155,11 @@ class RecordLowering(FormulaLowering):
         return None if len(self.errors) > errors_before else SyntaxTree(tree.data, children)
 
     def _results(self, function: SyntaxTree) -> Iterator[SyntaxNode]:
-        """Yield the names and types of results; a field of a record without a name gets that of a
-        record with the number of the result, which is no name."""
+        """Yield the names and types of results.
+
+        A field of an unnamed record gets a name from the number of the result, which no user can
+        write.
+        """
         for number, (name, x, role) in enumerate(results_of(function)):
             if name is None and is_tree(x, "group"):
                 name = numbered(number, x.children[1])
@@ -198,35 +201,35 @@ class RecordLowering(FormulaLowering):
             return []
         tree = self.records[name]
         self.around.append(name)
-        found: list[RecordField] = []
+        fields: list[RecordField] = []
         if tree.data == TAKEN:
             _, other_name, path = tree.children
-            found = self._fields_elsewhere(other_name, path)
+            fields = self._fields_elsewhere(other_name, path)
         for field_name, x, role in (field.children for field in tree.parts("field")):
             for field in self._each(x, role):
                 full = f"{field_name}.{field.name}" if field.name else str(field_name)
-                found.append(RecordField(full, field.type, field.role))
+                fields.append(RecordField(full, field.type, field.role))
         self.around.pop()
-        return found
+        return fields
 
     def _fields_elsewhere(self, symbol: Token, path: Token) -> list[RecordField]:
         """Return the fields of a record of another file; none after errors."""
-        other = self.others(path)
-        if other is None:
+        file = self.others(path)
+        if file is None:
             return []
-        if bare(symbol) not in other.records:
-            hint = self.suggest(bare(symbol), other.records, "@")
+        if bare(symbol) not in file.records:
+            hint = self.suggest(bare(symbol), file.records, "@")
             self.error(symbol, f"{path[1:-1]} has no record {symbol}{hint}")
             return []
-        if bare(symbol) in other.around:
+        if bare(symbol) in file.around:
             self.error(symbol, f"{symbol} is made of itself")
             return []
-        errors_before = len(other.errors)
-        found = other._own_fields(symbol)
+        errors_before = len(file.errors)
+        fields = file._own_fields(symbol)
         here = note(f"{symbol} is taken here", self.position(symbol))
-        for error in other.errors[errors_before:]:
+        for error in file.errors[errors_before:]:
             self.errors.append(replace(error, notes=(*error.notes, here)))
-        return found
+        return fields
 
 
 def named_group(name: str, sizes: Mapping[str, int], stacked: Sequence[str]) -> SyntaxTree:
@@ -307,20 +310,20 @@ def at_field(tree: SyntaxTree, tokens: Set[int], field: str) -> SyntaxTree:
 
 
 def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
-    """Return a generic function whose arguments `float{...}` are those of some records.
+    """Return a generic function whose arguments `float{...}` are replaced by the fields of records.
 
     Args:
         fields: for each of these arguments the fields of the record, or None for a single value.
             Those that a call leaves out are single values.
     """
     children: list[SyntaxNode | None] = []
-    each = iter(fields)
+    remaining = iter(fields)
     for child in function.children:
         if not (is_tree(child, "argument") and is_tree(child.children[1], "opened")):
             children.append(child)
             continue
         name, x, role = child.children
-        for field in next(each, None) or ("",):
+        for field in next(remaining, None) or ("",):
             children.append(SyntaxTree("argument", [declared_field(name, field), x, role]))
     return SyntaxTree(function.data, children)
 
@@ -332,12 +335,12 @@ ArgumentGroup = Fields | SyntaxTree | None
 
 def argument_groups(function: SyntaxTree) -> list[ArgumentGroup]:
     """Return the operands that a call of a function takes."""
-    found: list[ArgumentGroup] = []
+    groups: list[ArgumentGroup] = []
     names: list[Token] = []
     for name, x, _ in (argument.children for argument in function.parts("argument")):
         if is_tree(x, "opened"):
-            found += [*groups_of(names), x]
+            groups += [*groups_of(names), x]
             names = []
         else:
             names.append(name)
-    return [*found, *groups_of(names)]
+    return [*groups, *groups_of(names)]

@@ -74,12 +74,12 @@ class StepLowering(TypeLowering):
 
     def define(self, token: Token, value: SSAValue | None) -> None:
         name = bare(token)
-        if (other := self.taken_by(name)) is not None:
-            first = note(f"{other} is first defined here", self.position(other))
+        if (taken := self.taken_by(name)) is not None:
+            first = note(f"{taken} is first defined here", self.position(taken))
             what = (
                 "twice"
-                if str(other) == str(token)
-                else f"beside {other}: one is a field of the other"
+                if str(taken) == str(token)
+                else f"beside {taken}: one is a field of the other"
             )
             self.error(token, f"{token} is defined {what}", first)
             return
@@ -123,12 +123,13 @@ class StepLowering(TypeLowering):
             return
         first, fields = records[0], self.fields(records[0]) or ()
         errors_before = len(self.errors)
-        for other in records[1:]:
-            if (others := self.fields(other)) != fields:
+        for record in records[1:]:
+            if (others := self.fields(record)) != fields:
                 own, has = ", ".join(fields), ", ".join(others or ())
                 self.error(
-                    other,
-                    f"the fields of {other} are not those of {first}: {has}, in the place of {own}",
+                    record,
+                    f"the fields of {record} are not those of {first}: "
+                    f"{has}, in the place of {own}",
                 )
         chosen = {id(token) for token in (*records, *targets)}
         for field in fields:

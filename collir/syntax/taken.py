@@ -36,7 +36,7 @@ class Taken:
         name: its name in the file that takes it.
         template: the other function.
         mesh: the mesh that it is on.
-        number: the number of the declaration that takes it, or that takes a function that calls it.
+        number: the number of the declaration that takes it, or takes a caller of it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class TakenFunctions:
         ways: a note at an import, for each file that functions are taken from.
         instances: the functions that generic ones are for the operands of calls.
         running: the texts of the generic functions that are lowered, each called by the one before.
-        algorithms: those that the file declares.
+        algorithms: the algorithms that the file declares.
         unused: the names of generic functions of the file that no instance has.
         numbers: for names, the last number that made a name of a function of them.
     """
@@ -127,7 +127,7 @@ class TakenFunctions:
         """
         key = (generic, *bound.key(mesh))
         tree = generic.template.tree
-        if any(tree is other for other in self.running):
+        if any(tree is text for text in self.running):
             raise LayoutError(f"@{generic.name} calls itself; use a repeat")
         if key in self.instances:
             return self.instances[key]

@@ -32,8 +32,8 @@ class SendingOptions(TimedOptions):
     """The options of searches for other steps that send the same."""
 
     without: tuple[str, ...] = ()
-    """Axes that the new steps do not use unless the old layouts name them, such as the axis of
-    stages that are cut later."""
+    """Axes for new steps to leave alone unless the old layouts name them, such as the axis of the
+    stages into which a later pass cuts the program."""
 
     def axes_of(self, module: ModuleOp) -> frozenset[str]:
         """Return the axes that are left alone.
@@ -54,7 +54,7 @@ class ParallelOptions(TimedOptions):
     """The options of searches that several processes share."""
 
     workers: int = 1
-    """Processes for a search that takes long."""
+    """The number of processes for a search that takes long."""
 
     def __post_init__(self) -> None:
         if self.workers < 1:

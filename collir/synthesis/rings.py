@@ -178,13 +178,13 @@ def _sites(module: ModuleOp, name: str) -> Iterator[tuple[FuncOp, _Sites]]:
 
 def _add_site(sites: _Sites, softmax: Operation, attention: Attention) -> None:
     try:
-        found: Blocks | NotOneByOne | None = blocks_of(attention)
+        blocks: Blocks | NotOneByOne | None = blocks_of(attention)
     except NotOneByOne as error:
-        found = error
-    if found is None:
+        blocks = error
+    if blocks is None:
         return
-    known = sites.setdefault(softmax, found)
-    if isinstance(known, Blocks) and known != found:
+    known = sites.setdefault(softmax, blocks)
+    if isinstance(known, Blocks) and known != blocks:
         sites[softmax] = NotOneByOne("its calls have it in several layouts")
 
 

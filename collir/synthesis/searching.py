@@ -66,7 +66,8 @@ class TimeUp(Exception):
 class Limit:
     """The end of the time for a search.
 
-    The clock is that of this thread, so that no result depends on what else a machine does.
+    It is a time of this thread's own clock, so that results do not depend on the load of the
+    machine.
 
     Attributes:
         end: seconds by the clock.

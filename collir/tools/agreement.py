@@ -64,7 +64,7 @@ def differences(
         nearby: a function that returns ``expected`` for inputs that are ``perturbed`` by a relative
             change.
     """
-    found: list[RunDifference] = []
+    all_wrong: list[RunDifference] = []
     runs: dict[float, Sequence[Buffers]] = {}
 
     def near(change: float) -> Sequence[Buffers]:
@@ -90,8 +90,8 @@ def differences(
         if wrong:
             most = max(moved, *(_allowed(x, error) for _, x in pairs if x is not None))
             text = _text([pairs[n] for n in wrong], most)
-            found.append(RunDifference(result_name(function, number), tuple(wrong), text))
-    return found
+            all_wrong.append(RunDifference(result_name(function, number), tuple(wrong), text))
+    return all_wrong
 
 
 def _coarsest_epsilon(function: FuncOp) -> float:

@@ -69,8 +69,8 @@ def parse(
 
     A ``str`` of one line is a path if it ends in ``.coll`` or ``.mlir`` or has a ``/``, and has no
     ``@``, as every program has, nor begins a comment. A file that ends in ``.mlir`` is read as
-    MLIR. Of a ``.coll`` text, ``functions`` says which functions are read, with those that they
-    need; by default all are.
+    MLIR. Of a ``.coll`` text, only ``functions`` and the functions that they need are read; by
+    default all are.
 
     Raises:
         DiagnosticError: the file cannot be read, or has errors.
@@ -336,15 +336,15 @@ def cost_function(module: ModuleOp, function: str = "") -> "CostFunction":
     with _formulas():
         from collir.cost.formulas.function import CostFunction
 
-        found = cost_formulas(module, function)
-        if not found:
+        formulas = cost_formulas(module, function)
+        if not formulas:
             raise DiagnosticError(Diagnostic(f"there is no function @{function}"))
-        name = found[-1].name
+        name = formulas[-1].name
 
         def others(values: Mapping[str, int]) -> "CostFormulas":
             return cost_formulas(instantiate(module.clone(), name, **values), name)[0]
 
-        return CostFunction(found[-1], others)
+        return CostFunction(formulas[-1], others)
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def _cells(number: Number, numbers: Sequence[Number]) -> list[HtmlCell]:
     """
     width = number.high / number.low if number.low > 0 and number.high < math.inf else None
     cells = [HtmlCell(number.value_text, number.value), HtmlCell(number.interval_text, width)]
-    if any(each.given is not None for each in numbers):
+    if any(compared.given is not None for compared in numbers):
         cells += [HtmlCell(number.given_text, number.given), HtmlCell(number.how)]
     return cells
 

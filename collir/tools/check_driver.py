@@ -41,19 +41,19 @@ def run(options: argparse.Namespace) -> int:
     try:
         data = Path(file).read_bytes()
         is_plan = data.lstrip(_BLANK)[:1] in (b"{", b"[")
-        found = (read_mscclpp if is_plan else read_msccl_xml)(data, options.collective or "")
+        read_file = (read_mscclpp if is_plan else read_msccl_xml)(data, options.collective or "")
     except ReadError as error:
         at = Position(file, error.place.line, error.place.column)
         raise DiagnosticError(Diagnostic(error.message, at)) from error
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DiagnosticError(Diagnostic(f"cannot read {file}: {reason}")) from error
-    if isinstance(found, MscclppFile):
-        checked = check_plan(found.plan)
-        facts, report = _plan_facts(found), _plan_report(found, checked)
+    if isinstance(read_file, MscclppFile):
+        checked = check_plan(read_file.plan)
+        facts, report = _plan_facts(read_file), _plan_report(read_file, checked)
     else:
-        checked = check(found.program, options.capacity)
-        facts, report = _facts(found), _report(found, checked, options.capacity)
+        checked = check(read_file.program, options.capacity)
+        facts, report = _facts(read_file), _report(read_file, checked, options.capacity)
     if options.json:
         print(json.dumps(_as_json(facts, checked), indent=2))
         return 0 if checked.is_right else 1

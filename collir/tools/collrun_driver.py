@@ -103,7 +103,7 @@ def _parameter(text: str) -> tuple[str, int]:
 
 
 def _check_once(option: str, names: Sequence[str]) -> None:
-    """Check that an option gives no name two values, of which one would be dropped."""
+    """Check that an option gives no name two values, since one of them would be dropped."""
     if twice := [name for index, name in enumerate(names) if name in names[:index]]:
         raise UsageError(f"{option} gives {twice[0] or 'the largest size'} two values")
 
@@ -186,8 +186,8 @@ def _inputs(
     files: dict[str, Path | zipfile.Path] = {}
     for text in options.input:
         name, equals, path = text.partition("=")
-        if not equals and (found := _files_in(Path(text), known)):
-            files |= found
+        if not equals and (paths := _files_in(Path(text), known)):
+            files |= paths
         elif not equals or name.removeprefix("%") not in known:
             raise UsageError(
                 f"--input {text}: write ARG=FILE.npy, or a folder or an .npz file, with one of the "

@@ -74,7 +74,7 @@ def distributed(
 
 
 def wrong_meaning(case: Case) -> list[RunDifference]:
-    """Return the results of the numpy engine that differ from those of the function on one device.
+    """Return the results of the numpy engine that differ from the function's on one device.
 
     Raises:
         DiagnosticError: it rounds, and its buffers in f64 do not fit the memory of this computer.
@@ -97,7 +97,7 @@ def wrong_meaning(case: Case) -> list[RunDifference]:
 
 
 def wrong_buffers(module: ModuleOp, case: Case, results: Sequence[Buffers]) -> list[RunDifference]:
-    """Return the results on devices that differ from those of the numpy engine."""
+    """Return the results on devices that differ from the results of the numpy engine."""
 
     def nearby(change: float) -> list[Buffers]:
         arguments: list[Buffers] = [

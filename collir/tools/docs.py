@@ -1,7 +1,7 @@
 """Writer of the generated blocks of the documentation: ``python -m collir.tools.docs [DIR]``.
 
-Pages have generated blocks between two comments: what ``collopt --help-pass`` and
-``--help-target`` print, the machines that ship with collir, and tables. A test fails if a block in
+Pages have generated blocks between two comments: the output of ``collopt --help-pass`` and
+``--help-target``, the machines that ship with collir, and tables. A test fails if a block in
 ``docs/`` differs.
 """
 

@@ -26,11 +26,11 @@ def exported(program: ChunkProgram, runtime: str = "rccl") -> str:
     """
     text, ranks = text_of(program, runtime), len(program.ranks)
     read = read_msccl_xml(text.encode())
-    found = check(read.program)
-    assert found.is_right, found.problems
+    checked = check(read.program)
+    assert checked.is_right, checked.problems
     if reasons := read.refused[runtime]:
-        other = next(x for x in read.refused if x != runtime)
-        hint = "" if read.refused[other] else f" (--runtime {other} does)"
+        alternative = next(x for x in read.refused if x != runtime)
+        hint = "" if read.refused[alternative] else f" (--runtime {alternative} does)"
         message = f"{runtime} does not take this algorithm of {ranks} ranks{hint}: {reasons[0]}"
         raise DiagnosticError(Diagnostic(message))
     return text

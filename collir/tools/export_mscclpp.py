@@ -44,12 +44,12 @@ def exported_plan(chunks: ChunkProgram, channel: str = "memory") -> str:
     slots = next((n for n in range(SLOTS, CAPACITY) if check(chunks, n).is_right), CAPACITY)
     text = text_of_plan(plan_of(chunks, channel, slots))
     try:
-        found = check_plan(read_mscclpp(text.encode()).plan)
+        checked = check_plan(read_mscclpp(text.encode()).plan)
     except ReadError as error:
         message = f"the plan of {ranks} ranks is too large to be proven: {error.message}"
         raise DiagnosticError(Diagnostic(f"{message} ({hint})")) from error
-    if limits := [x for x in found.problems if x.kind == "limit"]:
+    if limits := [x for x in checked.problems if x.kind == "limit"]:
         message = f"mscclpp does not take this algorithm of {ranks} ranks: {limits[0].message}"
         raise DiagnosticError(Diagnostic(f"{message} ({hint})"))
-    assert found.is_right, found.problems
+    assert checked.is_right, checked.problems
     return text

@@ -160,11 +160,11 @@ def _gain(tuned: TunedCollective) -> str:
 def _check_file(file: str, tuned: Sequence[TunedCollective]) -> int:
     shown, text = read_foreign(file, MAX_BYTES, "leave out other communicators", Sources())
     try:
-        found = list(problems(read_tuner(text.replace("\r\n", "\n")), tuned))
+        wrong = list(problems(read_tuner(text.replace("\r\n", "\n")), tuned))
     except ReadError as error:
-        found = [(error.message, error.place)]
-    if found:
-        raise DiagnosticError(Diagnostic(x, Position(shown, at.line, at.column)) for x, at in found)
+        wrong = [(error.message, error.place)]
+    if wrong:
+        raise DiagnosticError(Diagnostic(x, Position(shown, at.line, at.column)) for x, at in wrong)
     for collective in tuned:
         print(f"{collective}: the fastest choice for every size")
     return 0

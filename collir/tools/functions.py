@@ -35,9 +35,10 @@ def keep_functions(module: ModuleOp, names: Sequence[str]) -> None:
 def reported(module: ModuleOp, names: Sequence[str]) -> list[str]:
     """Return the names of the functions of a module that a report is about, in order.
 
-    Those are the named functions, and those that take their place. Without names, or if passes have
-    left none of them, they are all but those of the library, which others call, and those that are
-    made for gradients, which are no longer there where calls have become steps.
+    A report is about the named functions and the functions that take their place. Without names, or
+    if passes have left none of the named functions, it is about all functions except two kinds:
+    functions of the library, which others call, and functions made for gradients, which are gone
+    once calls have become steps.
 
     Args:
         names: the names that ``--function`` gives.

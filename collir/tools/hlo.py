@@ -74,10 +74,10 @@ def import_hlo(
         )
         raise DiagnosticError(Diagnostic(message, Position(file, 1, 1)))
     declared_machine = machine_of(machine, count, at)
-    digits = [d for found in shardings(module) for d in found]
-    for _, found in digits_of(module):
-        if not isinstance(found, GroupsError):
-            digits += found
+    digits = [d for own in shardings(module) for d in own]
+    for _, own in digits_of(module):
+        if not isinstance(own, GroupsError):
+            digits += own
     try:
         pieces = mesh_of(digits, count, mesh or {}, declared_machine.levels)
     except GroupsError as error:

@@ -1,4 +1,5 @@
-"""``collir machine``: the machines that ship with collir, and those that other tools describe."""
+"""``collir machine``: the machines that ship with collir, and machines that other tools
+describe."""
 
 import argparse
 import difflib
@@ -319,8 +320,8 @@ def machine_text(
     """Return a machine as ``.coll``, with the sources of its numbers in comments.
 
     Args:
-        header: sentences on the lines that the sources name, by default those of ``file``, and on
-            what was odd there.
+        header: sentences about the lines that the sources name, and about oddities there; by
+            default the lines of ``file``.
     """
     sentences = header or [
         f"Lines are those of {file}.",

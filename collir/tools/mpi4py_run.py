@@ -47,7 +47,7 @@ def run(module: ModuleOp, calls: Sequence[Call], folder: Path, repeats: int = 1)
     """Run functions of a module on real MPI ranks as Python, in one launch.
 
     Args:
-        calls: functions on meshes of the same number of devices, which is that of the ranks.
+        calls: functions whose meshes have as many devices as there are ranks.
         folder: an existing folder for the code and the buffers.
         repeats: the number of runs of each function.
 

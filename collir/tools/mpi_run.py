@@ -122,7 +122,7 @@ def run(
     """Run functions of a module on real MPI ranks, in one launch.
 
     Args:
-        calls: functions on meshes of the same number of devices, which is that of the ranks.
+        calls: functions whose meshes have as many devices as there are ranks.
         folder: an existing folder for the code, the program and the buffers.
         timeout: seconds after which the program is killed.
         repeats: the number of runs of each function.

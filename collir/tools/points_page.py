@@ -74,7 +74,7 @@ def collective_point(residual: Residual, more: Mapping[str, str] | None = None) 
     """Return the point of a collective.
 
     Args:
-        more: choices that stand before those of the collective.
+        more: choices that stand before the collective's own.
     """
     collective, source = residual.sample.collective, residual.sample.source
     own = dict(more or {})

@@ -49,8 +49,8 @@ def titan_lines(model: Model, c: Configuration) -> Iterator[str]:
         kept = "always" if c.zero >= PREFETCHED else "never"
         words["parallelism.fsdp_reshard_after_forward"] = kept
     if c.stages > 1:
-        each = model.step.parameters[model.step.layers] // (c.stages * c.chunks)
-        most = max(c.layers, default=each)
+        per_chunk = model.step.parameters[model.step.layers] // (c.stages * c.chunks)
+        most = max(c.layers, default=per_chunk)
         words["parallelism.pipeline_parallel_schedule"] = TITAN_SCHEDULES[c.schedule]
         words["parallelism.pipeline_parallel_microbatch_size"] = rows
         words["parallelism.pipeline_parallel_layers_per_stage"] = most

@@ -69,9 +69,9 @@ class NamedMesh:
         Args:
             always: axes that have a dimension even if their size is 1.
         """
-        found = dimensions(model, c)
-        found += [(axis, 1) for axis in always if axis not in dict(found)]
-        axes = [axis for axis, _ in found]
+        sized_axes = dimensions(model, c)
+        sized_axes += [(axis, 1) for axis in always if axis not in dict(sized_axes)]
+        axes = [axis for axis, _ in sized_axes]
         names = [
             f"{axis}_{axes[:number].count(axis)}" if axes.count(axis) > 1 else axis
             for number, axis in enumerate(axes)
@@ -80,7 +80,7 @@ class NamedMesh:
             axis: tuple(name for name, own in zip(names, axes, strict=True) if own == axis)
             for axis in dict.fromkeys(axes)
         }
-        return NamedMesh([size for _, size in found], names, of_axis)
+        return NamedMesh([size for _, size in sized_axes], names, of_axis)
 
     @property
     def split(self) -> list[str]:

@@ -34,8 +34,8 @@ class ParallelPlan:
 
     Attributes:
         styles: for the name of each module, what is written for it.
-        outputs: of tables whose matrix is that of a product too, the names.
-        whole: the weights that PyTorch has no style for, and those that are divided with them.
+        outputs: the names of tables that are also the matrix of a product.
+        whole: the weights that PyTorch has no style for, and weights divided with them.
     """
 
     styles: dict[str, str]
@@ -120,8 +120,10 @@ def _docstring(model: Model, c: Configuration, plans: dict[str, ParallelPlan]) -
         yield f"    loss = train_step(model, optimizer, microbatches{more})"
     yield ""
     data = [axis for axis in model.step.data if axis != REPLICA or c.degrees[axis] > 1]
-    each = f"{c.microbatches} microbatch{'es' * (c.microbatches > 1)} of {rows_of(model, c)} rows"
-    yield f"A rank has {each}, by its place in {' and '.join(data)}."
+    microbatches = (
+        f"{c.microbatches} microbatch{'es' * (c.microbatches > 1)} of {rows_of(model, c)} rows"
+    )
+    yield f"A rank has {microbatches}, by its place in {' and '.join(data)}."
     yield "Run it with torchrun, a process for each device."
     if whole := [name for plan in plans.values() for name in plan.whole]:
         yield ""

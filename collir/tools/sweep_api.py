@@ -44,8 +44,8 @@ def sweep(
         program: a file, the text of one, or a module, with a training step.
         executor: workers that compile and simulate, on any computers that have collir; by default,
             processes of this one.
-        options: the options of ``collir sweep``, with ``_`` for ``-``. A list is written as one,
-            or as names with values: ``devices=[8, 16]``, ``degree={"model": [1, 2]}``. Those that
+        options: the options of ``collir sweep``, with ``_`` for ``-``. A list is written as one, or
+            as names with values: ``devices=[8, 16]``, ``degree={"model": [1, 2]}``. Options that
             name files write them, too.
 
     Returns:

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
         if options.json:
             text = as_json(swept)
         else:
-            text = "\n".join(_report(options, model, found) for model, found in swept)
+            text = "\n".join(_report(options, model, outcomes) for model, outcomes in swept)
             text += as_machines(swept)
         files = files_of(options, swept)
         sys.stdout.write(text)
@@ -102,20 +102,20 @@ def sweep(
         (model, _found(options, model, space, workers))
         for model, space in zip(models, spaces, strict=True)
     ]
-    if not any(each.best for _, found in swept for each in found):
-        reasons = [_none(found, _memory(options, model.machine)) for model, found in swept]
+    if not any(outcome.best for _, outcomes in swept for outcome in outcomes):
+        reasons = [_none(outcomes, _memory(options, model.machine)) for model, outcomes in swept]
         raise DiagnosticError(Diagnostic("; ".join(dict.fromkeys(reasons))))
     return swept
 
 
 def files_of(options: argparse.Namespace, swept: Sequence[Swept]) -> dict[str, str]:
     """Return the texts of the files that options ask for, by their paths."""
-    [(model, found), *_], best = swept, best_of(swept)
+    [(model, outcomes), *_], best = swept, best_of(swept)
     files: dict[str, str] = {}
     if path := options.csv:
         files[path] = as_csv(swept)
     if path := options.plot:
-        files[path] = svg(model, found, _memory(options, model.machine))
+        files[path] = svg(model, outcomes, _memory(options, model.machine))
     if path := options.html:
         files[path] = page_of(options, swept)
     if path := options.settings_output:
@@ -153,7 +153,7 @@ def _found(
     memory = _memory(options, model.machine)
     estimator = model.estimator(workers.number, workers.executor)
     progress = ProgressLine(options.progress)
-    found: list[BestConfigurations] = []
+    outcomes: list[BestConfigurations] = []
     for devices in space.devices:
         deadline, own = Deadline(options.time_limit), replace(space, devices=(devices,))
         entries, seen = estimated(own, estimator, memory, deadline, progress)
@@ -163,10 +163,12 @@ def _found(
             best = _search(options, problem, seen, workers, progress)
             lines = failures.read_text("utf-8").splitlines() if failures.exists() else []
         failed = Counter(line.partition(" ")[2] for line in dict.fromkeys(lines))
-        found.append(replace(best, failed=failed))
+        outcomes.append(replace(best, failed=failed))
     if options.measure:
-        found = [_measured(options, model, each) if each.best else each for each in found]
-    return found
+        outcomes = [
+            _measured(options, model, outcome) if outcome.best else outcome for outcome in outcomes
+        ]
+    return outcomes
 
 
 def _report(options: argparse.Namespace, model: Model, found: Sequence[BestConfigurations]) -> str:
@@ -267,7 +269,7 @@ def _search(
     front: Sequence[ConfigurationNode] = ()
     if options.pareto and complete:
         front = problem.front(nodes, workers.number, workers.executor)
-    best, least = ([(entries[node.number], node) for node in each] for each in (nodes, front))
+    best, least = ([(entries[node.number], node) for node in part] for part in (nodes, front))
     reason = found.reason or outcome.statistics.reason
     if complete and (too_large := excess([(entries[node.number], node) for node in nodes])):
         complete, reason = False, too_large
@@ -279,15 +281,15 @@ def _details(
 ) -> Iterator[str]:
     """Yield what is asked about configurations of each table, and of the fastest."""
     pair = options.compare or ()
-    for each in found:
-        if each.measured:
-            title = f"{each.devices} devices, {options.engine}, best of {options.repeats} runs"
-            yield measured_text([node for _, node in each.best], each.measured, title)
-        known = range(1, len(each.best) + 1)
+    for outcome in found:
+        if outcome.measured:
+            title = f"{outcome.devices} devices, {options.engine}, best of {options.repeats} runs"
+            yield measured_text([node for _, node in outcome.best], outcome.measured, title)
+        known = range(1, len(outcome.best) + 1)
         if options.explain in known:
-            yield explained(model, each, options.explain, memory)
+            yield explained(model, outcome, options.explain, memory)
         if pair and all(rank in known for rank in pair):
-            yield compared(model, each, pair)
+            yield compared(model, outcome, pair)
     if _printed(options):
         yield "\n" + settings_of(options, model, found)
 
@@ -307,15 +309,15 @@ def _fastest(found: Sequence[BestConfigurations]) -> Listed:
 
 def _none(found: Sequence[BestConfigurations], memory: float) -> str:
     """Return what is short if no configuration is feasible."""
-    if ended := next((each.reason for each in found if not each.complete), ""):
+    if ended := next((outcome.reason for outcome in found if not outcome.complete), ""):
         return f"no configuration was simulated before the search ended: {ended}"
-    reasons = sum((each.refused for each in found), Counter[str]())
-    failed = sum((each.failed for each in found), Counter[str]())
+    reasons = sum((outcome.refused for outcome in found), Counter[str]())
+    failed = sum((outcome.failed for outcome in found), Counter[str]())
     reasons.update(failed)
-    if simulated := sum(each.possible for each in found) - failed.total():
+    if simulated := sum(outcome.possible for outcome in found) - failed.total():
         reasons[f"their simulations need more than {bytes_text(memory)}"] += simulated
     listed = "; ".join(f"{count} as {reason}" for reason, count in reasons.most_common(4))
-    smallest = min(each.smallest for each in found)
+    smallest = min(outcome.smallest for outcome in found)
     text = f"no configuration is possible: {listed or 'there is none'}"
     if math.isfinite(smallest):
         text += (
@@ -342,13 +344,13 @@ def _models(options: argparse.Namespace, sources: Sources, text: str | None) -> 
     path = Path(options.program)
     text = read_text(path) if text is None else text
     sources.add(str(path), text)
-    sizes = dict(_named_number(each) for each in options.set_size)
+    sizes = dict(_named_number(option) for option in options.set_size)
     step = step_of(str(path), text, options.function, (), options.pipeline_axis)
     if options.global_batch is not None:
         sizes[step.batch] = options.global_batch
     machines = [step.machine]
     if options.machine:
-        machines = [op.value() for each in options.machine for op in _machines(each, sources)]
+        machines = [op.value() for option in options.machine for op in _machines(option, sources)]
     names = [machine.name for machine in machines]
     if len(set(names)) < len(names):
         raise UsageError(f"two machines have the same name: {', '.join(names)}; rename one")

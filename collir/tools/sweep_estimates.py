@@ -43,8 +43,9 @@ def estimated(
     deadline: Deadline,
     progress: ProgressLine,
 ) -> tuple[list[tuple[Configuration, ConfigurationEstimate]], BestConfigurations]:
-    """Return the configurations that may fit into memory, those with the least time first, and what
-    is found before any is simulated.
+    """Return the configurations that may fit into memory, fastest first, and the outcome so far.
+
+    The outcome holds what estimates alone tell, before any configuration is simulated.
 
     If the time is over, or the user ends it, those that have no estimate yet are left out.
     """
@@ -52,9 +53,9 @@ def estimated(
     asked = [*space.configurations(refused)]
     known: list[tuple[Configuration, ConfigurationEstimate]] = []
     seen, reason = 0, ""
-    found = estimator.estimates(asked)
+    estimates = estimator.estimates(asked)
     try:
-        for configuration, estimate in found:
+        for configuration, estimate in estimates:
             seen += 1
             if isinstance(estimate, str):
                 refused[estimate] += 1
@@ -70,7 +71,7 @@ def estimated(
     except KeyboardInterrupt:
         reason = "it was interrupted"
     finally:
-        found.close()
+        estimates.close()
         progress.say("")
     if reason:
         refused[f"no estimate: {reason}"] += len(asked) - seen

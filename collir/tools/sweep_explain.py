@@ -33,11 +33,11 @@ def explained(model: Model, found: BestConfigurations, rank: int, memory: float)
     rows = [
         [
             text,
-            f"{other.time / estimate.time - 1:+.1%}",
-            bytes_text(other.memory),
-            "" if other.memory <= memory else "does not fit",
+            f"{changed.time / estimate.time - 1:+.1%}",
+            bytes_text(changed.memory),
+            "" if changed.memory <= memory else "does not fit",
         ]
-        for text, other in changes[:CHANGES]
+        for text, changed in changes[:CHANGES]
     ]
     if rows:
         head = ["one change, by estimates", "time", "memory", ""]
@@ -50,14 +50,14 @@ def compared(model: Model, found: BestConfigurations, ranks: Sequence[int]) -> s
     both = [found.best[rank - 1] for rank in ranks]
     columns = [
         {
-            **settings(model, each),
-            **{name: seconds_text(time) for name, time in _times(each).items()},
-            "mesh": placement(model, each[0][0]),
+            **settings(model, pair),
+            **{name: seconds_text(time) for name, time in _times(pair).items()},
+            "mesh": placement(model, pair[0][0]),
         }
-        for each in both
+        for pair in both
     ]
-    one, other = columns
-    rows = [[name, one[name], other[name]] for name in one if one[name] != other[name]]
+    left, right = columns
+    rows = [[name, left[name], right[name]] for name in left if left[name] != right[name]]
     head = [f"{found.devices} devices", *map(str, ranks)]
     return "\n".join(["", *(line.rstrip() for line in table(head, rows, 1, 0))]) + "\n"
 

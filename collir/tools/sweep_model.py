@@ -203,7 +203,7 @@ class Model:
     @cached_property
     def least_seconds(self) -> float:
         """The seconds in which one device runs the products of a step on the whole batch at its
-        full rate, without those that a backward pass does again; 0 if a rate is not known.
+        full rate, without recomputed products; 0 if a rate is not known.
 
         Those of kernels count three times, as their gradient has twice as many, and in full, also
         where they are masked: 6 N + 12 L h s operations for each word (Chowdhery 2022, PaLM,
@@ -214,9 +214,9 @@ class Model:
         simulation = self._simulated(_passed(self._program(machine, small), small.cut))
         rates = dict(machine.device.compute) if machine.device else {}
         steps = [
-            (each.does, count)
-            for each, count in _runs(simulation.program)
-            if isinstance(each.does, LocalStep)
+            (simulated.does, count)
+            for simulated, count in _runs(simulation.program)
+            if isinstance(simulated.does, LocalStep)
         ]
         work = [
             (dtype, count * amount)

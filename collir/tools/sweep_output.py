@@ -35,15 +35,15 @@ class BestConfigurations:
     Attributes:
         possible: the number of configurations that may fit, by their estimates.
         refused: the number of the others, for each reason.
-        smallest: the least memory of those that do not fit; infinite if there are none.
+        smallest: the least memory of the configurations that do not fit; infinite if all fit.
         best: the best ones, fastest first, each with its estimate and its simulation.
         complete: whether all that may be faster were simulated.
         reason: why the search ended early.
         front: the front of time against memory, if it is asked for.
-        estimates: all estimates, also of those that do not fit.
+        estimates: the estimates of all configurations, even those that do not fit.
         measured: the measured seconds of the first ones, if they are asked for.
-        failed: the number of those that were to be simulated and have no program after all, for
-            each reason.
+        failed: the number of configurations that could not be simulated, as they turned out to have
+            no program, for each reason.
     """
 
     devices: int
@@ -71,38 +71,38 @@ def as_text(model: Model, found: Sequence[BestConfigurations], sort: str = "rank
     ]
     if model.division:
         lines.append(model.division.text(step))
-    for each in found:
-        total = each.possible + sum(each.refused.values())
+    for outcome in found:
+        total = outcome.possible + sum(outcome.refused.values())
         lines += [
             "",
-            f"{each.devices} devices: {total:,} configurations, {each.possible:,} may fit",
+            f"{outcome.devices} devices: {total:,} configurations, {outcome.possible:,} may fit",
         ]
-        for reason, count in each.refused.most_common():
+        for reason, count in outcome.refused.most_common():
             lines += wrapped(f"  {count:,} not: {reason}")
-        for reason, count in each.failed.most_common():
+        for reason, count in outcome.failed.most_common():
             lines += wrapped(f"  {count:,} have no program: {reason}")
-        if not each.best:
+        if not outcome.best:
             lines.append("  none fits")
             continue
-        lines += _table(model, each.best, [record[sort] for record in records(model, [each])])
-        if each.complete:
-            lines += _left_out(each)
+        lines += _table(model, outcome.best, [record[sort] for record in records(model, [outcome])])
+        if outcome.complete:
+            lines += _left_out(outcome)
         else:
-            lines.append(f"  not complete: {each.reason or 'the search was ended'}; best so far")
-        (best, _), _ = each.best[0]
+            lines.append(f"  not complete: {outcome.reason or 'the search was ended'}; best so far")
+        (best, _), _ = outcome.best[0]
         lines += [f"  mesh of 1: {placement(model, best)}", f"  passes of 1: -p '{best.passes}'"]
-        if paid := _paid(model, each.best[0]):
+        if paid := _paid(model, outcome.best[0]):
             listed = ", ".join(f"{value} {name}" for name, value in paid.items())
             lines.append(f"  cost of 1: {listed}")
-        if each.front:
+        if outcome.front:
             lines += [
                 "",
                 "  less memory, of the front of the estimates:",
-                *_table(model, each.front, range(len(each.front))),
+                *_table(model, outcome.front, range(len(outcome.front))),
             ]
     if len(found) > 1:
         lines += ["", *_scaling(model, found)]
-    if any(each.best for each in found):
+    if any(outcome.best for outcome in found):
         lines += [f"  {line}" for line in accuracy_lines(model.machine, [STEP])]
     return "\n".join(lines) + "\n"
 
@@ -142,7 +142,7 @@ def _scaling(model: Model, found: Sequence[BestConfigurations]) -> list[str]:
     """Return a table of the best time for each number of devices."""
     head = ["devices", "time", "speedup", "efficiency", "memory"]
     rows: list[list[str]] = []
-    best = [(each.devices, each.best[0][1]) for each in found if each.best]
+    best = [(outcome.devices, outcome.best[0][1]) for outcome in found if outcome.best]
     first, slowest = best[0]
     for devices, node in best:
         speedup = slowest.time / node.time
@@ -277,7 +277,7 @@ def record(model: Model, listed: Listed) -> dict[str, Any]:
         "zero": c.zero,
         "sequence": ",".join(c.sequence),
         "compute_seconds": node.spent.compute,
-        "sending_seconds": sum(each.total for each in sending.values()),
+        "sending_seconds": sum(share.total for share in sending.values()),
         "exposed_seconds": node.spent.exposed,
         "idle_seconds": node.spent.idle,
         "bound_by": bound_of_time(node.spent),
@@ -289,21 +289,21 @@ def records(
     model: Model, found: Sequence[BestConfigurations], front: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the best configurations, or those of the front, for programs, with their ranks."""
-    for each in found:
-        listed = each.front if front else each.best
-        measured = () if front else each.measured
+    for outcome in found:
+        listed = outcome.front if front else outcome.best
+        measured = () if front else outcome.measured
         for rank, (own, seconds) in enumerate(zip_longest(listed, measured), 1):
             yield {
-                "devices": each.devices,
+                "devices": outcome.devices,
                 "rank": rank,
                 **record(model, own),
-                "complete": each.complete,
+                "complete": outcome.complete,
                 "passes": own[0][0].passes,
             } | ({"measured_seconds": seconds} if seconds is not None else {})
 
 
 def columns(model: Model, configuration: Configuration) -> list[str]:
-    """Return the columns of a CSV whose rows are such as those of a configuration."""
+    """Return the columns of a CSV with a row for each configuration, such as this one."""
     node = ConfigurationNode(0, time=1.0, spent=Spent(1.0))
     example = BestConfigurations(
         configuration.devices,
@@ -319,10 +319,10 @@ def as_machines(swept: Sequence[Swept]) -> str:
     if len(swept) < 2:
         return ""
     best = [
-        (each.devices, each.best[0][1].time, model, each.best[0])
-        for model, found in swept
-        for each in found
-        if each.best
+        (outcome.devices, outcome.best[0][1].time, model, outcome.best[0])
+        for model, outcomes in swept
+        for outcome in outcomes
+        if outcome.best
     ]
     best.sort(key=lambda entry: entry[:2])
     rate = "tokens/s" if swept[0][0].step.words else "rows/s"
@@ -354,17 +354,17 @@ def as_json(swept: Sequence[Swept]) -> str:
 def _document(model: Model, found: Sequence[BestConfigurations]) -> dict[str, Any]:
     counts = [
         {
-            "devices": each.devices,
-            "possible": each.possible,
-            "refused": dict(each.refused),
-            "failed": dict(each.failed),
-            "complete": each.complete,
-            "reason": each.reason,
+            "devices": outcome.devices,
+            "possible": outcome.possible,
+            "refused": dict(outcome.refused),
+            "failed": dict(outcome.failed),
+            "complete": outcome.complete,
+            "reason": outcome.reason,
         }
-        for each in found
+        for outcome in found
     ]
     text: dict[str, Any] = {"spaces": counts, "best": [*records(model, found)]}
-    if any(each.front for each in found):
+    if any(outcome.front for outcome in found):
         text["front"] = [*records(model, found, front=True)]
     return text
 
@@ -373,8 +373,8 @@ def as_csv(swept: Sequence[Swept]) -> str:
     """Return the best configurations as CSV."""
     rows = [
         ({"machine": model.machine.name} if len(swept) > 1 else {}) | record
-        for model, found in swept
-        for record in records(model, found)
+        for model, outcomes in swept
+        for record in records(model, outcomes)
     ]
     text = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))

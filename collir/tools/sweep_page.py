@@ -36,14 +36,14 @@ def html(swept: Sequence[Swept], memory: float) -> str:
     """
     [(model, _), *_] = swept
     step = model.step
-    shown = [(own, each) for own, found in swept for each in found if each.best]
+    shown = [(own, outcome) for own, outcomes in swept for outcome in outcomes if outcome.best]
     data = {
         "title": f"@{step.function} of {model.path}",
         "lines": [f"{step.batch} = {step.parameters[step.batch]}, {bytes_text(memory)} a device"],
-        "tables": [_table(own, each) for own, each in shown],
+        "tables": [_table(own, outcome) for own, outcome in shown],
         "accuracy": [*accuracy_lines(model.machine, [STEP])],
     }
-    cells = [_cells(own, _listed(each)) for own, each in shown]
+    cells = [_cells(own, _listed(outcome)) for own, outcome in shown]
     return rendered("sweep", data, cells=cells)
 
 

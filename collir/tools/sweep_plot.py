@@ -64,8 +64,9 @@ def svg(model: Model, found: Sequence[BestConfigurations], memory: float) -> str
         raise DiagnosticError(Diagnostic(_MISSING)) from error
     with mpl.rc_context({"svg.hashsalt": "collir", "svg.fonttype": "none"}):
         figure = Figure(figsize=(5.5 * len(found), 4.5), layout="constrained", dpi=150)
-        for axes, each in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
-            _draw(axes, each, model.step.tensor, memory)
+        [row] = figure.subplots(1, len(found), squeeze=False)
+        for axes, outcome in zip(row, found, strict=True):
+            _draw(axes, outcome, model.step.tensor, memory)
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()

@@ -1,4 +1,5 @@
-"""The search for the fastest configurations: estimates first, simulations of those that may win."""
+"""The search for the fastest configurations: all are estimated, those that may win are
+simulated."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,13 +23,16 @@ ROOT, ESTIMATED, TIMED, SIMULATED = range(4)
 
 
 def time_margin(configuration: Configuration) -> float:
-    """Return the part by which an estimate of a time may be too large: its program is that of small
-    sizes and eight microbatches, and `propagate` may decide otherwise at others.
+    """Return the part by which an estimate of a time may be too large.
 
-    Of 270 configurations of a perceptron on four and eight devices those of one microbatch in
-    stages were 41 % above their simulations at most, those of ZeRO-3 4.4 %, those of it that divide
-    sequences 17 %, and others 0.6 %; of 240 of two GPTs those of one microbatch in stages 5 %, of
-    ZeRO-1 in stages 4 %, and others 2.4 %; of 30 of one with 175 billion parameters none was.
+    An estimate comes from a program of small sizes with eight microbatches; at other sizes
+    `propagate` may decide otherwise.
+
+    Estimates were above their simulations by at most: for 270 configurations of a perceptron on
+    four and eight devices, 41 % with stages and one microbatch, 17 % with ZeRO-3 and divided
+    sequences, 4.4 % with ZeRO-3 alone, and 0.6 % else; for 240 configurations of two GPTs, 5 % with
+    stages and one microbatch, 4 % with stages and ZeRO-1, and 2.4 % else. No estimate was above for
+    30 configurations of a GPT with 175 billion parameters.
     """
     if configuration.stages > 1 and configuration.microbatches == 1:
         return 0.45
@@ -38,11 +42,14 @@ def time_margin(configuration: Configuration) -> float:
 
 
 def memory_margin(configuration: Configuration, data: str) -> float:
-    """Return the same of an estimate of memory; ``data`` is the axis of the batch.
+    """Return the part by which an estimate of a memory may be too large.
 
-    Where the axis of the batch has one device, some copies that its program makes are not there: of
-    the same perceptrons those were 33 % above at most. In stages those of one or two microbatches,
-    of which fewer sums of gradients are there, were 56 %, those of ZeRO-3 12 %, and others 5 %.
+    Estimates were above the simulations of the same perceptrons by at most 33 % where the axis of
+    the batch has one device, as some copies of the program are not there; 56 % with stages and one
+    or two microbatches, which hold fewer sums of gradients; 12 % with ZeRO-3; and 5 % else.
+
+    Args:
+        data: the axis of the batch.
     """
     if configuration.stages > 1 and configuration.microbatches < 3:
         return 0.6
@@ -75,7 +82,7 @@ class ConfigurationNode(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep(Problem[ConfigurationNode]):
-    """The search for the configuration with the least simulated time per step, of those that fit.
+    """The search for the configuration that fits and has the least simulated time per step.
 
     Configurations are nodes in the order of their estimates. Below each there is one node with the
     estimate of its schedule, and below that one with its simulation, if it fits into memory.
@@ -129,8 +136,8 @@ class Sweep(Problem[ConfigurationNode]):
             return None
         if simulation.peak > self.memory:
             return None
-        found = busiest(simulation)
-        return ConfigurationNode(SIMULATED, number, simulation.time, simulation.peak, found)
+        busy = busiest(simulation)
+        return ConfigurationNode(SIMULATED, number, simulation.time, simulation.peak, busy)
 
     def front(
         self, known: Sequence[ConfigurationNode], workers: int, executor: Executor | None = None
@@ -138,17 +145,17 @@ class Sweep(Problem[ConfigurationNode]):
         """Return the front of time against memory, fastest first: the configurations such that no
         other known one is better in one and no worse in the other.
 
-        Those on the front of the estimates are simulated, beside those that are simulated already.
+        Configurations on the front of the estimates are simulated, too, unless they are already.
         """
         times = ((e.time, e.memory, n) for n, (_, e) in enumerate(self.entries))
         done = {node.number for node in known}
         asked = [number for _, _, number in _undominated(times) if number not in done]
         if executor is not None:
-            found = [*executor.map(self.simulated, asked)]
+            results = [*executor.map(self.simulated, asked)]
         else:
             with Pool(workers, ignore_interrupts) as pool:  # which ends them, also on Ctrl-C
-                found = pool.map(self.simulated, asked, chunksize=1)
-        nodes = {node.number: node for node in (*known, *found) if node is not None}
+                results = pool.map(self.simulated, asked, chunksize=1)
+        nodes = {node.number: node for node in (*known, *results) if node is not None}
         points = ((node.time, node.memory, node.number) for node in nodes.values())
         return [nodes[number] for _, _, number in _undominated(points)]
 

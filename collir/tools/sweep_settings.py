@@ -64,7 +64,7 @@ def settings_text(model: Model, configuration: Configuration, framework: str) ->
 def check_words(
     framework: str, step: TrainingStep, axes: Collection[str], schedules: Collection[str]
 ) -> None:
-    """Check that a framework has words for axes, without that of stages, and for schedules.
+    """Check that a framework has words for axes, except the axis of stages, and for schedules.
 
     Raises:
         DiagnosticError: it has no word for one of them.

@@ -125,13 +125,14 @@ def _schedules(problem: TreeProblem, trees: int | None) -> list[TreeSchedule]:
         problem.shortest(),
     )
     schedules = [fastest]
-    for other in others:
-        better = other and all(
-            other.bandwidth > x.bandwidth * (1 + 1e-9) or other.latency < x.latency * (1 - 1e-9)
+    for schedule in others:
+        better = schedule and all(
+            schedule.bandwidth > x.bandwidth * (1 + 1e-9)
+            or schedule.latency < x.latency * (1 - 1e-9)
             for x in schedules
         )
-        if other and better:
-            schedules.append(other)
+        if schedule and better:
+            schedules.append(schedule)
     return schedules
 
 
@@ -194,8 +195,8 @@ def _declared(
 def _way_out(problem: TreeProblem, chosen: TreeSchedule, options: argparse.Namespace) -> str:
     """Return what to do if the runtime does not take an algorithm, in words."""
     runtime: str = options.runtime
-    other = "msccl" if runtime == "rccl" else "rccl"
-    ways = [f"--runtime {other}"] * (not _refused(problem, chosen, other))
+    other_runtime = "msccl" if runtime == "rccl" else "rccl"
+    ways = [f"--runtime {other_runtime}"] * (not _refused(problem, chosen, other_runtime))
     most = max(
         sum(tree.count for tree in chosen.trees if tree.root == root) for root in problem.roots
     )
@@ -269,9 +270,9 @@ def _gap_text(gap: float) -> str:
 def _range_text(schedules: Sequence[TreeSchedule], schedule: TreeSchedule) -> str:
     """Return the sizes at which a schedule takes the least time."""
     low, high = 0.0, math.inf
-    for other in schedules:
-        slope = 1 / other.bandwidth - 1 / schedule.bandwidth
-        ahead = schedule.latency - other.latency
+    for rival in schedules:
+        slope = 1 / rival.bandwidth - 1 / schedule.bandwidth
+        ahead = schedule.latency - rival.latency
         if slope > 0:
             low = max(low, ahead / slope)
         elif slope < 0:

@@ -94,7 +94,7 @@ def run(
     """Run functions of a module on processes with gloo, in one launch.
 
     Args:
-        calls: functions on meshes of the same number of devices, which is that of the processes.
+        calls: functions whose meshes have as many devices as there are processes.
         folder: an existing folder for the code and the buffers.
         patience: the seconds after which a rank no longer waits for the others.
 

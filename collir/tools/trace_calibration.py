@@ -57,14 +57,14 @@ def calibrated(compared: Compared, module: ModuleOp, options: argparse.Namespace
             "and no product its sizes"
         ))  # fmt: skip
     result = replace(result, fit=replace(fit, machine=fitted))
-    found = again(result.machine)
+    recalibrated = again(result.machine)
     parts = [f"its network to {len(samples)} collectives"] * bool(samples) + said
-    took, takes = seconds_text(found.seconds), seconds_text(found.simulation.time)
+    took, takes = seconds_text(recalibrated.seconds), seconds_text(recalibrated.simulation.time)
     line = f"Fitted to a trace, {' and '.join(parts)}: a step took {took}, and takes {takes} here."
     text = "\n".join([*comment(line), machine_text(op, result)])
     write_whole(options.calibrate, text)
     print(f"wrote {options.calibrate}: {line}", file=sys.stderr)
-    return found
+    return recalibrated
 
 
 def collective_samples(compared: Compared) -> list[Sample]:

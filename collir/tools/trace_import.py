@@ -44,7 +44,7 @@ class ImportedTrace:
     Attributes:
         text: the program, in ``.coll``.
         measured: the seconds of a step of training in the trace; ``predicted``: of the program.
-        remarks: what of it is fitted, and what it has not.
+        remarks: which of its numbers are fitted, and what it lacks.
     """
 
     text: str

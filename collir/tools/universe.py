@@ -1,7 +1,7 @@
 """The installed dialects, passes and targets: of collir, of xDSL and of other packages.
 
-Packages register what they add by an entry point of the group ``xdsl.universe``. That of collir
-is ``COLLIR``, so that xdsl-opt has all that collopt has, except the language ``.coll``.
+Packages register what they add by an entry point of the group ``xdsl.universe``. The entry point of
+collir is ``COLLIR``, so that xdsl-opt has all that collopt has, except the language ``.coll``.
 """
 
 from collections.abc import Callable, Mapping

@@ -71,8 +71,8 @@ class Why:
     """A collective.
 
     Attributes:
-        exposed: the seconds that the function takes less if this one took none.
-        change: the passes that make that least, if they do; with the seconds that are left.
+        exposed: the seconds that the function would save if this collective took none.
+        change: the passes that reduce ``exposed`` most, if any, with the seconds left.
     """
 
     sent: RemovableCollective
@@ -106,14 +106,14 @@ def run(options: argparse.Namespace) -> int:
     simulations = [x for x in collir.simulate(module) if x.name in reports]
     if not simulations:
         raise DiagnosticError(Diagnostic(f"{file} has no functions"))
-    found = [(x, _whys(x, module, sources, options.top)) for x in simulations]
+    explained = [(x, _whys(x, module, sources, options.top)) for x in simulations]
     if options.html:
-        shown = [Shown(x, sections=[_section(x, *rest)]) for x, rest in found]
+        shown = [Shown(x, sections=[_section(x, *rest)]) for x, rest in explained]
         write_whole(options.html, page(shown, file, text))
     if options.json:
-        print(json.dumps([_as_json(x, *rest) for x, rest in found], indent=2))
+        print(json.dumps([_as_json(x, *rest) for x, rest in explained], indent=2))
         return 0
-    for simulation, (whys, changes, count) in found:
+    for simulation, (whys, changes, count) in explained:
         print("\n".join(_report(simulation, whys, changes, count)))
     return 0
 
@@ -144,7 +144,7 @@ def _source(x: RemovableCollective, sources: Mapping[str, str]) -> str:
 
 def _changes(simulation: Simulation, module: ModuleOp) -> Iterator[TriedPasses]:
     """Yield the passes that make a function faster, the best first."""
-    found: list[TriedPasses] = []
+    changes: list[TriedPasses] = []
     [function] = [f for f in functions_of(module) if f.sym_name.data == simulation.name]
     takes_parts = any(dist_type(x).partial for x in function.body.block.args)
     for passes in CHANGES:
@@ -163,19 +163,19 @@ def _changes(simulation: Simulation, module: ModuleOp) -> Iterator[TriedPasses]:
                 own = made.time - time_without(made, x.path)
                 exposed[x.step.line] = exposed.get(x.step.line, 0.0) + own
             layouts = tuple(_layouts(function, changed))
-            found.append(TriedPasses(passes, made.time, exposed, layouts))
-    yield from sorted(found, key=lambda x: x.seconds)
+            changes.append(TriedPasses(passes, made.time, exposed, layouts))
+    yield from sorted(changes, key=lambda x: x.seconds)
 
 
 def _layouts(function: FuncOp, changed: ModuleOp) -> Iterator[str]:
     """Yield how the axes of the mesh and the arguments of a function lie, where that is another
     way than before."""
     name = function.sym_name.data
-    [other] = [f for f in functions_of(changed) if f.sym_name.data == name]
-    before, after = mesh_of(function), mesh_of(other)
+    [changed_function] = [f for f in functions_of(changed) if f.sym_name.data == name]
+    before, after = mesh_of(function), mesh_of(changed_function)
     if placement_text(before) != placement_text(after):
         yield f"mesh @{after.name} {{ {placement_text(after)} }}"
-    for x, y in zip(function.body.block.args, other.body.block.args, strict=True):
+    for x, y in zip(function.body.block.args, changed_function.body.block.args, strict=True):
         own = dist_type(y).text(after)
         if own != dist_type(x).text(before):
             yield f"%{y.name_hint}: {own}"

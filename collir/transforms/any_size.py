@@ -208,7 +208,7 @@ class Condition:
 def conditions(function: FuncOp) -> list[Condition]:
     """Return the conditions under which the code of a function with open sizes is right.
 
-    Those that follow from others are left out.
+    Conditions that follow from others are left out.
     """
     needed = [c for c in dict.fromkeys(_needed(function)) if not is_product(c.formula)]
     bounds = [Condition(x, 0) for x in _largest(list(_bounds(function)))]

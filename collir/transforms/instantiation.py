@@ -83,7 +83,7 @@ def _chosen(module: ModuleOp, values: Mapping[str, int], name: str) -> list[Func
 def _with_callers(module: ModuleOp, chosen: Sequence[FuncOp]) -> list[tuple[FuncOp, bool]]:
     """Return functions and their direct and indirect callers, each with whether it was chosen.
 
-    A function comes behind those that it calls.
+    A function comes behind the functions that it calls.
     """
     changed: dict[FuncOp, bool] = {}
     for function in callees_first(module):

@@ -75,8 +75,8 @@ class BlockSteps:
             return next(iter(by_type.values()))
         to = next((x for x in by_type if not x.partial), next(iter(by_type)).whole)
         total, *others = (self.laid_out(value, to) for value in by_type.values())
-        for other in others:
-            total = self.step("add", (total, other), {})
+        for addend in others:
+            total = self.step("add", (total, addend), {})
         return total
 
     def laid_out(self, value: SSAValue, to: DistType) -> SSAValue:
@@ -144,9 +144,9 @@ def _moves(
         source: State = "partial" if reduced else "root" if left else "replicated"
         yield from step(source, "sharded", more, number)
         yield from step("sharded", "root" if entered else "replicated", gone, number)
-        for other, (own, there) in enumerate(zip(x.dims, to.dims, strict=True)):
+        for target, (own, there) in enumerate(zip(x.dims, to.dims, strict=True)):
             if gone and there.axes == own.axes + gone:
-                yield from _between_dims(gone, number, other)
+                yield from _between_dims(gone, number, target)
 
 
 def _between_dims(

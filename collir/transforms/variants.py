@@ -44,8 +44,8 @@ def recompute_calls(module: ModuleOp, names: Collection[str]) -> None:
 
 def shard_roles(function: FuncOp, axes: Collection[str], roles: Collection[Role]) -> None:
     """Shard the arguments and results with some roles of an ``auto`` function over more axes, in
-    place. The last dimension without axes that they divide is sharded, else one that has axes
-    already."""
+    place. The last dimension that the axes divide is sharded, a dimension without axes before one
+    with axes."""
     mesh = mesh_of(function)
     names = tuple(sub for axis in axes for sub in mesh.of_axis.get(axis, ()))
     last = function.body.block.last_op

@@ -44,7 +44,7 @@ def chunk_sizes(plan: ExecutionPlan) -> list[ChunkSize]:
         ValueError: the parts of chunks are too many to follow.
     """
     operations = [x for r in plan.ranks for b in r.blocks for x in b.operations]
-    parts = math.lcm(*(each.slices for x in operations for each in x.flat))
+    parts = math.lcm(*(operation.slices for x in operations for operation in x.flat))
     if parts > MOST_CELLS_OF_CHUNK:
         raise ValueError(f"groups of thread blocks divide a chunk into {parts} parts")
     units = {x.unit for x in operations if x.name == "pipeline"}
@@ -131,7 +131,7 @@ class CellTransfer(NamedTuple):
 
     Attributes:
         sources, targets: cells, and whether they hold packets.
-        position: the place of the operands, which is that of their channel.
+        position: the place of the operands, which is their channel's.
     """
 
     sources: Sequence[tuple[Sequence[int], bool]]
@@ -170,10 +170,10 @@ def cell_transfers(
     # Over a port, packets are sent as they lie there, and nothing waits for them.
     by_port = operation.channel_type == "port"
     raw = operation.name == "ppkt" and by_port
-    each: PlanTransfer
-    for each in transfers(operation):
+    transfer: PlanTransfer
+    for transfer in transfers(operation):
         yield CellTransfer(
-            [cells for part in each.sources for cells in cells_of(*part)],
-            [cells for part in each.targets for cells in cells_of(*part)],
-            each.position,
+            [cells for part in transfer.sources for cells in cells_of(*part)],
+            [cells for part in transfer.targets for cells in cells_of(*part)],
+            transfer.position,
         )

@@ -20,14 +20,14 @@ def check_plan(plan: ExecutionPlan) -> CheckedAlgorithm:
     It is run for each size of chunks that matters, twice, as a launch may disturb the next one; and
     three times where launches take turns with two scratch buffers.
     """
-    found = CheckedAlgorithm()
+    checked = CheckedAlgorithm()
     for problem in malformed(plan):
-        found.add("form", *problem)
-    if found.is_right:
-        _run(plan, found)
+        checked.add("form", *problem)
+    if checked.is_right:
+        _run(plan, checked)
     for problem in exceeded(plan):
-        found.add("limit", *problem)
-    return found
+        checked.add("limit", *problem)
+    return checked
 
 
 def _run(plan: ExecutionPlan, found: CheckedAlgorithm) -> None:
@@ -67,7 +67,7 @@ def _too_large(plan: ExecutionPlan, size: ChunkSize) -> str | None:
                 turns = size.iterations(operation) if operation.body else 1
                 cells += turns * sum(
                     size.cells * part.size * len(part.ranks)
-                    for each in operation.flat for part in (*each.sources, *each.targets)
+                    for user in operation.flat for part in (*user.sources, *user.targets)
                 )  # fmt: skip
                 if operation.body and turns * len(operation.body) > MOST_CELLS:
                     cells = MOST_CELLS + 1

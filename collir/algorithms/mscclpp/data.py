@@ -155,12 +155,12 @@ class Data:
         if agents.has_enough("race"):
             return
         did = "writes" if conflict.writes else "reads"
-        other = agents.doing(conflict.agent, conflict.time)
-        why = f", which {other} {did}; neither waits for the other"
+        doing = agents.doing(conflict.agent, conflict.time)
+        why = f", which {doing} {did}; neither waits for the other"
         if agents.is_host(conflict.agent):
             why = ", and has not waited for the launch of that rank"
         if conflict.agent == x.index:
-            why = f", which {other} {did}; its threads need a nop between"
+            why = f", which {doing} {did}; its threads need a nop between"
         elif any(clock[conflict.agent] >= conflict.time for clock in x.threads.values()):
             why += ": some of its threads have, and need a nop to tell the others"
         name = agents.memory.named(cell, x.step.operation)

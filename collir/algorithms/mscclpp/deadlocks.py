@@ -11,7 +11,8 @@ from collir.algorithms.mscclpp.running import Agents, PlanStep, RunningBlock
 def note_deadlock(
     agents: Agents, ordering: Ordering, data: Data, stuck: Sequence[RunningBlock]
 ) -> None:
-    """Note blocks that wait for each other, or a block that waits for what never comes."""
+    """Note blocks that wait for each other, or a block that waits for something that never
+    comes."""
     search = _Search(agents, ordering, data, stuck)
     for x in search.cycle():
         agents.note(x, "deadlock", f"waits for ever: {search.reason(x)}")
@@ -24,7 +25,7 @@ class _Search:
         self.agents, self.ordering, self.data, self.stuck = agents, ordering, data, stuck
 
     def cycle(self) -> list[RunningBlock]:
-        """Return blocks each of which waits for the next, or the last of those that do."""
+        """Return a cycle of blocks that wait for each other, or the last block of a chain."""
         chain: list[RunningBlock] = []
         x: RunningBlock | None = self.stuck[0]
         while x is not None and x not in chain:
@@ -42,7 +43,7 @@ class _Search:
         return key or cell or 0
 
     def _providers(self, x: RunningBlock) -> Iterator[RunningBlock]:
-        """Yield the stuck blocks that have a step which another one waits for."""
+        """Yield the stuck blocks that still have a step for which a block waits."""
         key = self._missing(x)
         for each in self.stuck:
             if isinstance(key, OrderKey) and each in self.ordering.arrived.get(key, ()):

@@ -13,28 +13,28 @@ def malformed(plan: ExecutionPlan) -> Iterator[tuple[str, int]]:
         for block in own.blocks:
             for number, operation in enumerate(block.operations):
                 at = f"rank {rank}, block {block.number}, operation {number}"
-                for each in operation.flat:
-                    for message in _of_operation(plan, rank, each):
-                        yield f"{at} ({each.name}) {message}", each.line
-                for each in operation.body:
-                    for message in _in_pipeline(operation, each):
-                        yield f"{at} (pipeline) {message}", each.line
+                for part in operation.flat:
+                    for message in _of_operation(plan, rank, part):
+                        yield f"{at} ({part.name}) {message}", part.line
+                for part in operation.body:
+                    for message in _in_pipeline(operation, part):
+                        yield f"{at} (pipeline) {message}", part.line
         yield from _barriers(plan, rank)
 
 
 def _of_operation(plan: ExecutionPlan, rank: int, operation: PlanOperation) -> Iterator[str]:
     for part in (*operation.sources, *operation.targets):
-        for other in part.ranks:
-            size = plan.ranks[other].sizes[part.buffer]
+        for peer in part.ranks:
+            size = plan.ranks[peer].sizes[part.buffer]
             if part.offset + part.size > size:
                 yield f"uses {part}: the buffer has {size} chunks"
                 break
         if len(part.ranks) > 1:
             joined = part.buffer, part.ranks
-            for other in part.ranks:
-                count = plan.ranks[other].switches.count(joined)
+            for peer in part.ranks:
+                count = plan.ranks[peer].switches.count(joined)
                 if count != plan.ranks[rank].switches.count(joined):
-                    yield f"uses a switch of {part.buffer} that rank {other} has {count} times"
+                    yield f"uses a switch of {part.buffer} that rank {peer} has {count} times"
                     break
     if _has_packets(operation) and not plan.packets:
         yield "uses packets, for which the scratch has no room: `protocol` is not LL"
@@ -70,14 +70,19 @@ def _barriers(plan: ExecutionPlan, rank: int) -> Iterator[tuple[str, int]]:
     first: dict[int, PlanOperation] = {}
     for block in own.blocks:
         for operation in block.operations:
-            for each in operation.flat:
-                if each.name != "barrier":
+            for barrier in operation.flat:
+                if barrier.name != "barrier":
                     continue
-                known = first.setdefault(each.barrier, each)
-                blocks.setdefault(each.barrier, Counter())[block.number] += 1
-                if known.blocks != each.blocks:
-                    message = f"barrier {each.barrier} of rank {rank} is for {known.blocks} blocks"
-                    yield f"{message}, and for {each.blocks} in block {block.number}", each.line
+                known = first.setdefault(barrier.barrier, barrier)
+                blocks.setdefault(barrier.barrier, Counter())[block.number] += 1
+                if known.blocks != barrier.blocks:
+                    message = (
+                        f"barrier {barrier.barrier} of rank {rank} is for {known.blocks} blocks"
+                    )
+                    yield (
+                        f"{message}, and for {barrier.blocks} in block {block.number}",
+                        barrier.line,
+                    )
     for number, users in blocks.items():
         if len(users) != first[number].blocks:
             yield (

@@ -35,10 +35,10 @@ def exceeded(plan: ExecutionPlan) -> Iterator[tuple[str, int]]:
             where = f"rank {rank}, block {block.number}"
             yield from _of_block(where, block)
             for number, operation in enumerate(block.operations):
-                for each in operation.flat:
-                    at = f"{where}, operation {number} ({each.name})"
-                    for message in _of_operation(each):
-                        yield f"{at} {message}", each.line
+                for part in operation.flat:
+                    at = f"{where}, operation {number} ({part.name})"
+                    for message in _of_operation(part):
+                        yield f"{at} {message}", part.line
 
 
 def _of_block(where: str, block: PlanBlock) -> Iterator[tuple[str, int]]:

@@ -3,9 +3,9 @@
 Thread blocks run as far as they can. The k-th wait on a channel takes the k-th signal, so that what
 a plan computes does not depend on the order in which its blocks run, unless there is a race.
 
-Threads of a block run apart from ``nop`` to ``nop``: what one of them waited for, and what the
-others did, is known to all after the next one. A signal tells what its thread knows. A relaxed one,
-and a packet, tell that the launch has begun, and a packet that its value was read.
+Threads of a block run apart from ``nop`` to ``nop``: after the next ``nop``, all know what one of
+them waited for and what the others did. A signal tells what its thread knows. A relaxed one, and a
+packet, tell that the launch has begun, and a packet that its value was read.
 """
 
 from collections import deque
@@ -58,9 +58,9 @@ class MachineRun:
             name = x.step.operation.name
             if name == "barrier":
                 gone = self.ordering.arrive(x)
-                for each in gone:
-                    self._finish(each)
-                self.ready.extend(each for each in gone if each is not x)
+                for block in gone:
+                    self._finish(block)
+                self.ready.extend(block for block in gone if block is not x)
                 if not gone:
                     return
                 continue

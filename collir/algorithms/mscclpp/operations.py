@@ -1,6 +1,6 @@
 """The operations of MSCCL++'s plans, and what each reads and writes.
 
-The meaning is that of the kernel that runs them (src/core/include/execution_kernel.hpp).
+The kernel that runs them defines their meaning (src/core/include/execution_kernel.hpp).
 """
 
 from collections.abc import Iterator, Sequence
@@ -90,7 +90,7 @@ class PlanTransfer(NamedTuple):
     """A part of an operation: all sources are added, and the sum goes to all targets.
 
     Attributes:
-        position: the place of the operands, which is that of their channel.
+        position: the place of the operands, which is their channel's.
     """
 
     sources: Sequence[tuple[PlanRange, Operand]]

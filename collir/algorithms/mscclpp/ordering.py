@@ -65,8 +65,8 @@ class OrderState:
     Attributes:
         sent: the signals that were not waited for.
         tokens: the value of the semaphore.
-        sender, taker: who sent or took last: agent, time, thread.
-        releases: those of the semaphore, by the agents that made them.
+        sender, taker: the agent that sent or took last, with its time and thread.
+        releases: the releases of the semaphore, by the agents that made them.
     """
 
     sent: deque[Signalled] = field(default_factory=deque[Signalled])
@@ -150,8 +150,8 @@ class Ordering:
         self, x: RunningBlock, thread: int, last: tuple[int, int, int], does: str, key: OrderKey
     ) -> None:
         """Note it if another thread may use an end of a channel, or a semaphore, meanwhile."""
-        agent, time, other = last
-        same = agent == x.index and (other == thread or time == x.time + 1)
+        agent, time, last_thread = last
+        same = agent == x.index and (last_thread == thread or time == x.time + 1)
         if agent < 0 or same or x.knows(thread)[agent] >= time:
             return
         what = f"{key.kind}{' channel' * (key.kind != 'semaphore')} {key.number}"
@@ -214,11 +214,11 @@ class Ordering:
             arrived.append(x)
         if len(arrived) < operation.blocks:
             return []
-        for each in arrived:
-            each.synchronise(each.time + 1)
-        together = np.maximum.reduce([each.clock for each in arrived])
-        for each in arrived:
-            np.maximum(each.clock, together, out=each.clock)
+        for block in arrived:
+            block.synchronise(block.time + 1)
+        together = np.maximum.reduce([block.clock for block in arrived])
+        for block in arrived:
+            np.maximum(block.clock, together, out=block.clock)
         gone = [*arrived]
         arrived.clear()
         return gone
@@ -244,11 +244,11 @@ class Ordering:
 
 def _releasers(agents: Agents) -> dict[tuple[int, int], dict[int, int]]:
     """Return how often blocks release each semaphore in a launch, by rank, number and agent."""
-    found: dict[tuple[int, int], dict[int, int]] = {}
+    releasers: dict[tuple[int, int], dict[int, int]] = {}
     for x in agents.blocks:
         for step in x.steps:
             for number in step.operation.semaphores:
-                own = found.setdefault((x.rank, number), {})
+                own = releasers.setdefault((x.rank, number), {})
                 if step.operation.name == "sem_release":
                     own[x.index] = own.get(x.index, 0) + 1
-    return found
+    return releasers

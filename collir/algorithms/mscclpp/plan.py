@@ -138,7 +138,7 @@ class ExecutionPlan:
             for number, peer in enumerate(own.peers.get(kind, ())):
                 between.setdefault((rank, peer), []).append(number)
         return {
-            (rank, number): (peer, other)
+            (rank, number): (peer, peer_number)
             for (rank, peer), numbers in between.items()
-            for number, other in zip(numbers, between.get((peer, rank), ()), strict=False)
+            for number, peer_number in zip(numbers, between.get((peer, rank), ()), strict=False)
         }  # fmt: skip

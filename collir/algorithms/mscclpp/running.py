@@ -36,13 +36,13 @@ class RunningBlock:
 
     Attributes:
         index: its number as an agent.
-        at: the steps that it has done in this launch.
-        time: what it has done in all launches.
+        at: the number of steps done in this launch.
+        time: the number of steps done in all launches.
         clock: what all of its threads know.
-        threads: what some threads know beyond that.
+        threads: what some threads know beyond ``clock``.
         heard: what others know until all do.
         readings: readings by ports that are over, as packets told.
-        heard_readings: those that not all threads know of.
+        heard_readings: the readings that are over, but not known to all threads.
     """
 
     rank: int
@@ -111,8 +111,8 @@ class Agents:
         used = {
             (rank, channel): None
             for rank, own in enumerate(plan.ranks) for block in own.blocks
-            for x in block.operations for each in x.flat if each.channel_type == "port"
-            for channel in each.channels
+            for x in block.operations for operation in x.flat if operation.channel_type == "port"
+            for channel in operation.channels
         }  # fmt: skip
         blocks = [(rank, x) for rank, own in enumerate(plan.ranks) for x in own.blocks]
         self.first_host = len(blocks)

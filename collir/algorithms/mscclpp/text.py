@@ -40,8 +40,8 @@ def _lines(plan: ExecutionPlan) -> Iterator[str]:
     yield '"gpus": ['
     for rank, own in enumerate(plan.ranks):
         remote = sorted({
-            (part.ranks[0], part.buffer) for block in own.blocks for each in block.operations
-            for part in (*each.sources, *each.targets) if part.ranks != (rank,)
+            (part.ranks[0], part.buffer) for block in own.blocks for operation in block.operations
+            for part in (*operation.sources, *operation.targets) if part.ranks != (rank,)
         })  # fmt: skip
         kinds = [kind for kind, peers in own.peers.items() if peers]
         yield f'{{"id": {rank},'
@@ -55,8 +55,7 @@ def _lines(plan: ExecutionPlan) -> Iterator[str]:
         channels = [{"channel_type": x, "connected_to": [*own.peers[x]]} for x in kinds]
         yield f' "channels": {json.dumps(channels)},'
         buffers = [
-            {"rank": other, "type": _LETTERS[x], "access_channel_types": kinds}
-            for other, x in remote
+            {"rank": peer, "type": _LETTERS[x], "access_channel_types": kinds} for peer, x in remote
         ]
         yield f' "remote_buffers": {json.dumps(buffers)},'
         semaphores = [{"init_value": x} for x in own.semaphores]
@@ -70,8 +69,8 @@ def _block(
 ) -> Iterator[str]:
     [(kind, channels)] = block.channels.items()
     used = sorted({
-        (part.ranks[0], part.buffer) for each in block.operations
-        for part in (*each.sources, *each.targets) if part.ranks != (rank,)
+        (part.ranks[0], part.buffer) for user in block.operations
+        for part in (*user.sources, *user.targets) if part.ranks != (rank,)
     })  # fmt: skip
     yield f'  {{"id": {block.number}, "ops": ['
     for number, operation in enumerate(block.operations):

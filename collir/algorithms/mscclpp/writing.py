@@ -5,11 +5,11 @@ A connection of a program is a channel, and two slots in the scratch buffer of i
     sender    wait (a slot is free), put into the slot, signal (it is full)
     receiver  signal (ready), wait (a slot is full), copy or add from it, signal (it is free)
 
-The receiver says once that it is ready, when it is launched, and then of each slot that is needed
-again that it is free. So each launch has as many signals as waits, and none disturbs the next one.
-Only scratch is used by other ranks: what the program of a rank does with its buffers between
-launches needs no care. Over ports data are sent from scratch as well, since the sender's buffers
-may be written again before they are sent.
+The receiver signals once that it is ready, when it is launched; later it signals that a slot is
+free, for each slot that is needed again. So each launch has as many signals as waits, and none
+disturbs the next one. Only scratch is used by other ranks: what the program of a rank does with its
+buffers between launches needs no care. Over ports data are sent from scratch as well, since the
+sender's buffers may be written again before they are sent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -131,11 +131,16 @@ def _write_blocks(
             writer.step(step, links.acquired(block, number), links.released(block, number))
         parts.extend(_divided(writer.operations, own))
     for number, operations in enumerate(parts):
-        channels = {x for each in operations if each.channel_type == kind for x in each.channels}
+        channels = {
+            x
+            for operation in operations
+            if operation.channel_type == kind
+            for x in operation.channels
+        }
         own.blocks.append(
             PlanBlock(number, tuple(operations), {kind: tuple(sorted(channels))},
-                      {kind: len({(x.ranks, x.buffer) for each in operations
-                                  for x in each.targets if x.ranks != (rank,)})})
+                      {kind: len({(x.ranks, x.buffer) for operation in operations
+                                  for x in operation.targets if x.ranks != (rank,)})})
         )  # fmt: skip
 
 
@@ -164,13 +169,13 @@ class _Links:
         for block in blocks:
             latest: dict[int, int] = {}
             for number, step in enumerate(block.steps):
-                for other, at in step.after:
-                    if other == block.number or latest.get(other, -1) >= at:
+                for awaited, at in step.after:
+                    if awaited == block.number or latest.get(awaited, -1) >= at:
                         continue
-                    latest[other] = at
-                    semaphore = semaphores.setdefault((other, block.number), len(semaphores))
+                    latest[awaited] = at
+                    semaphore = semaphores.setdefault((awaited, block.number), len(semaphores))
                     self.acquires.setdefault((block.number, number), []).append(semaphore)
-                    self.releases.setdefault((other, at), []).append(semaphore)
+                    self.releases.setdefault((awaited, at), []).append(semaphore)
         self.count = len(semaphores)
 
     def acquired(self, block: ThreadBlock, step: int) -> list[int]:
@@ -178,15 +183,15 @@ class _Links:
         return self.acquires.get((block.number, step), [])
 
     def released(self, block: ThreadBlock, step: int) -> list[int]:
-        """Return the semaphores of those that wait for a step."""
+        """Return the semaphores that a step releases, on which other steps wait."""
         return self.releases.get((block.number, step), [])
 
 
 class _BlockWriter:
     """The operations of a thread block, as its steps are written.
 
-    Threads of a block meet only at a ``nop``: one stands between what they did or waited for, and
-    what needs that.
+    Threads of a block meet only at a ``nop``: one stands between a step and the steps that need its
+    work or its wait.
     """
 
     def __init__(
@@ -206,7 +211,7 @@ class _BlockWriter:
         """Write a step.
 
         Args:
-            acquired, released: the semaphores that it waits for, and of those that wait for it.
+            acquired, released: the semaphores that the step waits for, and those it releases.
         """
         if acquired:
             self._semaphores("sem_acquire", acquired)

@@ -54,9 +54,9 @@ class Collective:
         base: the first rank that takes part, where the sub-axes of ``at_root`` are at another
             coordinate than 0.
         uneven: the sizes that count where blocks differ in size; None if they are equal.
-        rows: in how many rows the blocks lie that are cut out of an operand, and those that are
-            joined to a result. In one row they lie one behind the other, as along the first
-            dimension; else a device copies its full buffer before or after they are sent.
+        rows: the number of rows of blocks cut out of an operand, and of blocks joined to a result.
+            In one row they lie one behind the other, as along the first dimension; else a device
+            copies its full buffer before or after they are sent.
     """
 
     kind: str

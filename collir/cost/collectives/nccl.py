@@ -450,7 +450,7 @@ def least_latency(kind: str, group: Group) -> float:
     if group.levels[0].parents:
         groups.append(replace(group, machine=group.machine.without_parents))
     if not isinstance(COSTS[kind].nccl, NcclKind):
-        return min(sum(seconds for _, seconds in send_latencies(each)) for each in groups)
+        return min(sum(seconds for _, seconds in send_latencies(part)) for part in groups)
     return min(
         sum(_own_latencies(name, protocol, kind, shape))
         for shape in map(_shape, groups)

@@ -68,16 +68,16 @@ class ByRounds:
     pieces: int = 1
 
     def __call__(self, meter: Meter, size: float) -> None:
-        for each in priced_rounds(self.algorithm, meter.group, meter.root, self.pieces):
-            part, reduced = each.part * size, each.reduced * size
-            if each.waits is Waits.ROUND:
-                meter.add_rounds(each.traffic, part, each.times, reduced, each.latencies)
+        for priced in priced_rounds(self.algorithm, meter.group, meter.root, self.pieces):
+            part, reduced = priced.part * size, priced.reduced * size
+            if priced.waits is Waits.ROUND:
+                meter.add_rounds(priced.traffic, part, priced.times, reduced, priced.latencies)
             else:
-                latency = _pipeline_latency(each, meter.group, meter.root)
-                if meter.is_printed and each.waits is Waits.DATA:
-                    latency = each.times * round_cost(each.traffic, meter.group, False).latency
-                whole = part * each.times
-                meter.add_pipeline(latency, [(each.traffic, whole)], reduced * each.times)
+                latency = _pipeline_latency(priced, meter.group, meter.root)
+                if meter.is_printed and priced.waits is Waits.DATA:
+                    latency = priced.times * round_cost(priced.traffic, meter.group, False).latency
+                whole = part * priced.times
+                meter.add_pipeline(latency, [(priced.traffic, whole)], reduced * priced.times)
 
 
 @lru_cache(maxsize=1024)
@@ -99,9 +99,9 @@ def priced_rounds(
         raise CostError(str(error)) from None
     blocks = algorithm.blocks(shape)
     return tuple(
-        _priced(each, blocks, group, shape, root)
-        for each in algorithm.rounds(shape)
-        if not isinstance(each, LocalCopy)
+        _priced(round_, blocks, group, shape, root)
+        for round_ in algorithm.rounds(shape)
+        if not isinstance(round_, LocalCopy)
     )
 
 

@@ -80,8 +80,8 @@ class CollectiveCost:
         links: a lower bound in seconds over links that a group has to itself, as a function of the
             level, the bytes/second of a way around the level, ``size`` and ``below``.
         busbw: a function of the ranks that returns busbw / algbw of nccl-tests (PERFORMANCE.md).
-        around: the algorithms that send every block around a ring once, so that blocks that differ
-            in size load a link with all of them but one.
+        around: the algorithms that send every block around a ring once; a link then carries all
+            blocks but one, even if blocks differ in size.
         perf: the name of its program in nccl-tests, without ``_perf``, or None.
         mpich: MPICH's choice of an algorithm for a group and a size.
         p2: the algorithm whose bytes the model of P² counts, with its name.

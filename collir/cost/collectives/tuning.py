@@ -1,9 +1,10 @@
 """The sizes between which one algorithm and protocol of NCCL is the fastest.
 
 Every change is found to the byte. Between two sizes without a bend between them (``nccl.bends``)
-the estimates are straight lines, or those of trees, which stay close to one. A choice that is best
-at both ends is best in between, unless a tree comes closer to another estimate than it may stray
-from its straight line; then both halves are looked at, down to single bytes.
+the estimates are straight lines, except the estimates of trees, which stay close to a straight
+line. A choice that is best at both ends is best in between, unless a tree comes closer to another
+estimate than it may stray from its straight line; then both halves are looked at, down to single
+bytes.
 """
 
 from collections.abc import Callable, Iterator, Mapping

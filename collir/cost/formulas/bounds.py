@@ -1,7 +1,7 @@
 """A lower and an upper bound of the time of a program whose steps may overlap.
 
 Each step starts when the steps that it waits for have ended (``overlaps``). If no two steps that
-use one port can run at the same time, the time is that of the longest chain (``makespan``).
+use one port can run at the same time, the time is the length of the longest chain (``makespan``).
 Otherwise there are bounds:
 
 - **at least**, every step takes the time that it takes alone;

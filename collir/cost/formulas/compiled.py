@@ -36,13 +36,13 @@ def compiled(
     def over_blocks(values: Mapping[str, Array | float]) -> list[Array]:
         arrays = {name: np.asarray(x) for name, x in values.items() if np.ndim(x)}
         rows = max((len(x) for x in arrays.values()), default=1)
-        found = [np.empty(rows) for _ in expressions]
+        columns = [np.empty(rows) for _ in expressions]
         for start in range(0, rows, BLOCK):
             part = slice(start, start + BLOCK)
             own = (arrays[n][part] if n in arrays else values[n] for n in names)
-            for into, result in zip(found, run(*own), strict=True):
+            for into, result in zip(columns, run(*own), strict=True):
                 into[part] = result
-        return found
+        return columns
 
     return over_blocks
 

@@ -45,15 +45,15 @@ def slowed(run: PortSharingStep, ports: Collection[Collection[PortSharingStep]])
     """
     if not ports:
         return run.seconds
-    beside = {id(other): other for others in ports for other in others}.values()
-    loses = run.seconds + sympy.Add(*(other.sent for other in beside))
+    beside = {id(step): step for others in ports for step in others}.values()
+    loses = run.seconds + sympy.Add(*(step.sent for step in beside))
     if not run.is_send:
         tasks = max(len({x.stream for x in others if not x.is_send}) for others in ports)
         shares = tasks * run.seconds + run.sent if tasks else run.seconds
         return _smaller((1 + _CLOSE) * shares, loses)
-    if all(other.is_send for other in beside):
+    if all(step.is_send for step in beside):
         return loses
-    sends = run.seconds + sympy.Add(*(other.sent for other in beside if other.is_send))
+    sends = run.seconds + sympy.Add(*(step.sent for step in beside if step.is_send))
     left = 1 - largest(_used_by_tasks(others) for others in ports)
     return _smaller(sends / Larger(left, sympy.Float(_CLOSE)), loses)
 

@@ -58,8 +58,8 @@ class StepFormula:
 class CostFormulas:
     """The costs of a function as expressions of its parameters and of the sizes of axes.
 
-    Where devices at several places run steps of their own, operations, bytes and messages are those
-    of the place that has most of them.
+    Where devices at several places run steps of their own, operations, bytes and messages are
+    counted at the place with the most of them.
 
     Attributes:
         values: the values of the parameters and of the axes in the program.

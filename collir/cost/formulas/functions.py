@@ -118,13 +118,15 @@ def slowdown_on(efficiency: Efficiency) -> type[Valued]:
     def values(_: type[Valued], *numbers: Column) -> Array:
         sides = np.rint(np.stack(np.broadcast_arrays(*numbers)))
         distinct, which = distinct_rows(np.atleast_2d(sides.T))
-        found = 1 / np.where((distinct[:, 1:] % ALIGNED == 0).all(axis=1), 1, efficiency.unaligned)
+        slowdowns = 1 / np.where(
+            (distinct[:, 1:] % ALIGNED == 0).all(axis=1), 1, efficiency.unaligned
+        )
         if efficiency.tile is not None:
             units, depth = efficiency.units, efficiency.depth
             n, rows, columns, length = distinct.T
             tile = efficiency.tile
-            found = found * tiled_slowdowns(n, rows, columns, length, tile, units, depth)
-        return found[which].reshape(sides.shape[1:])
+            slowdowns = slowdowns * tiled_slowdowns(n, rows, columns, length, tile, units, depth)
+        return slowdowns[which].reshape(sides.shape[1:])
 
     return new_function(Slowdown, (slowdown_on, efficiency), values=values)
 

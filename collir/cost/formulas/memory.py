@@ -175,7 +175,7 @@ def _may_be_there(life: Life, step: int, ended: Sequence[int]) -> bool:
 
 
 def largest(numbers: Iterable[Expr]) -> Expr:
-    """Return the largest of some sums, without those that are never larger than another one."""
+    """Return the largest of some sums, leaving out sums that are never larger than another one."""
     kept: dict[Expr, Mapping[Expr, Expr]] = {}
     for number in dict.fromkeys(numbers):
         own = sympy.sympify(number).as_coefficients_dict()

@@ -34,9 +34,9 @@ class Opened:
     Attributes:
         values: the values of its parameters.
         quotients: the sizes of blocks and the operations of steps that have to be integers.
-        fixed: the parameters that stay numbers, with their values: a parameter that is 1, one whose
-            quotient is rounded, or the number of iterations of a loop that is listed one by one.
-            All parameters, if formulas would be too long.
+        fixed: the parameters that stay numbers, with their values: a parameter of value 1, one with
+            a rounded quotient, or the number of iterations of a loop that is listed one by one. All
+            parameters, if formulas would be too long.
         rigid: the axes whose sizes stay numbers, as steps are at places on them.
     """
 
@@ -72,11 +72,11 @@ def _opened(function: FuncOp, model: CostModel) -> Opened:
     simulation, quotients, opened = None, frozenset[Formula](), [function, *_tasks_of(function)]
     while simulation is None:
         formulas = {name: Formula.constant(values[name]) for name in fixed}
-        for each in opened:
-            map_attributes(each, partial(_with_open_sizes, fixed=formulas))
+        for copy in opened:
+            map_attributes(copy, partial(_with_open_sizes, fixed=formulas))
         try:
             simulation = simulate_function(function, model)
-            quotients = frozenset(size for each in opened for size in _quotients(each))
+            quotients = frozenset(size for copy in opened for size in _quotients(copy))
         except FormulaError as error:  # if formulas are too long, all parameters keep their values
             divides = isinstance(error, IndivisibleError)
             more = values.keys() & error.parameters if divides else {*values}

@@ -311,9 +311,9 @@ def _isolated(network: Network, groups: Sequence[set[Node]]) -> list[set[Node]]:
     for group in groups:
         # The reversed network: the largest set on the other side leaves the smallest on this side.
         capacities = dict(network.reversed.capacities)
-        for other in groups:
-            for node in other:
-                capacities[(node, sink) if other is group else (source, node)] = unlimited
+        for node_set in groups:
+            for node in node_set:
+                capacities[(node, sink) if node_set is group else (source, node)] = unlimited
         _, side = _min_cut(capacities, source, sink)
         parts.append({*network.nodes} - side)
     times = Counter(node for part in parts for node in part)

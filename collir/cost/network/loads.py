@@ -1,7 +1,7 @@
 """The load of messages on the ports and links of each level, and the seconds it takes.
 
-A message between two devices goes through the ports of both on every level from the innermost to
-the outermost on which the devices differ, and over the interconnect of that outermost level.
+A message between two devices goes up to the outermost level on which they differ. It passes the
+ports of both devices on every level up to that one, and the interconnect of that level.
 """
 
 from collections.abc import Iterable, Sequence

@@ -144,7 +144,7 @@ def _on_torus(shape: Sequence[int], sources: Array, targets: Array, counts: Arra
 def _add_along(
     links: Array, shape: Sequence[int], dimension: int, starts: Array, ends: Array, counts: Array
 ) -> None:
-    """Add the messages that go along one dimension, each line of which is a ring.
+    """Add the messages that go along one dimension, whose lines are rings.
 
     A message takes the links ``first`` to ``first + length`` of its line. Lines are unrolled to
     twice their length, so that no message wraps around: the loads are the cumulative sums of +1 at

@@ -64,7 +64,7 @@ def accuracy_lines(machine: Machine, kinds: Sequence[str]) -> Iterator[str]:
         if kind in known:
             yield f"beside measurements: {known[kind]} (docs/truth.md)"
         else:
-            [device] = {each.device for each in known.values()}
+            [device] = {fitted.device for fitted in known.values()}
             yield f"beside measurements: no {kind} on {device} (docs/truth.md)"
 
 

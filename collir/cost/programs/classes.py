@@ -52,7 +52,7 @@ class Sites:
     inside: tuple[tuple[str, ...], ...]
 
     def located(self, phases: Iterable[Phase]) -> tuple[Phase, ...]:
-        """Return phases that use these resources, in place of those of one class."""
+        """Return phases that use these resources in place of the resources of one class."""
         return tuple(
             replace(phase, uses=tuple(self._uses(phase.uses))) if phase.uses else phase
             for phase in phases

@@ -150,8 +150,8 @@ def _ends(kind: StepKind, x: DistType, y: DistType) -> tuple[int, int]:
 
 
 def _rows(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[float, float]:
-    """Return the number of rows over which the blocks cut out of an operand are spread, and that of
-    the blocks joined to the result."""
+    """Return the numbers of rows over which blocks are spread: blocks cut out of an operand, and
+    blocks joined to the result."""
     cut, joined = _ends(kind, x, y)
     if not (cut or joined):
         return 1, 1

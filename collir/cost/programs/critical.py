@@ -74,10 +74,9 @@ class TimeShare:
 
     Attributes:
         cause: ``latency``, ``transfer``, ``reduction``, ``local`` (steps that send nothing; of
-            operations of models: ``operations``, ``memory`` or ``launch``),
-            ``shared`` (steps that run at the same time use the same ports and links), ``host``
-            (the device waits for the issue of kernels), or ``iterations`` (those that are not
-            simulated, as they recur).
+            operations of models: ``operations``, ``memory`` or ``launch``), ``shared`` (steps that
+            run at the same time use the same ports and links), ``host`` (the device waits for the
+            issue of kernels), or ``iterations`` (iterations that recur and are not simulated).
         resource: the resource of the machine that takes the time, if any; for latency, a port, or
             None for the start of a step.
         time: seconds.

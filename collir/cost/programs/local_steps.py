@@ -33,8 +33,8 @@ class LocalStep:
         kind: the name of its operation, or ``COPY``; of a kernel of several, their names.
         size: the bytes it reads and writes.
         work: its floating-point operations, for each dtype.
-        maps: whether the operations take no time on a device without a rate for the dtype: those of
-            elementwise operations, which memory limits.
+        maps: whether the operations take no time on a device without a rate for the dtype, as is
+            the case for elementwise operations, which memory limits.
         launched: whether it is a kernel: it is launched, and reaches a part of the rates.
         product: the matrices that it multiplies, if it does.
         elements: its operations, each with a dtype and the number of elements that it maps or

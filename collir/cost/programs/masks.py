@@ -167,8 +167,8 @@ def known_in(kernel: Sequence[DistOp]) -> Known:
     """Return the known values outside of bands, of the steps of a kernel."""
     known: Known = {}
     for op in kernel:
-        if (found := _forward(op, known)) is not None:
-            known[op.result] = found
+        if (outside_and_band := _forward(op, known)) is not None:
+            known[op.result] = outside_and_band
     inside = set(kernel)
     for op in reversed(kernel if known else ()):
         if (needed := _needed(op, known, inside)) is not None:
@@ -225,8 +225,8 @@ def _forward(op: DistOp, known: Known) -> tuple[Outside, Band] | None:
 
 def _chosen(op: DistOp, of_x: tuple[Outside, Band] | None) -> tuple[Outside, Band] | None:
     """Return what is known of a choice between a value and a number."""
-    condition, _, other = op.operands
-    if (number := _number(other)) is None or _LOW < number < 0 or number > 0:
+    condition, _, mask = op.operands
+    if (number := _number(mask)) is None or _LOW < number < 0 or number > 0:
         return None
     kind = Outside.LOW if number else Outside.ZERO
     before = of_x[1] if of_x and of_x[0] is kind else None
@@ -247,8 +247,8 @@ def _needed(op: DistOp, known: Known, kernel: set[DistOp]) -> Band | None:
         user = use.operation
         if not isinstance(user, DistOp) or user not in kernel:
             return None
-        found = _needed_by(user, use.index, known)
-        band = found if band is None or found is None else band.around(found)
+        needed = _needed_by(user, use.index, known)
+        band = needed if band is None or needed is None else band.around(needed)
         if band is None:
             return None
     if band is None:
@@ -267,9 +267,9 @@ def _needed_by(user: DistOp, number: int, known: Known) -> Band | None:
         case "where":
             return own[1] if own and number == 1 else None
         case "mul" | "div":
-            other = known.get(user.operands[1 - number])
-            if other and other[0] is Outside.ZERO and (user.mnemonic == "mul" or number == 1):
-                return other[1]
+            factor = known.get(user.operands[1 - number])
+            if factor and factor[0] is Outside.ZERO and (user.mnemonic == "mul" or number == 1):
+                return factor[1]
             return own[1] if own and own[0] is Outside.UNUSED else None
         case "add" | "sub" | "cast" | "scale" | "neg" | "stop_gradient" | "exp":
             return own[1] if own else None
@@ -347,10 +347,10 @@ def _tiles(rows: int, columns: int, low: float, high: float) -> Fraction:
         return Fraction(0)
     beyond = rows + columns
     least, most = max(int(max(low, -beyond)), -beyond), int(min(high, beyond))
-    across, found = math.ceil(columns / TILE), 0
+    across, tiles = math.ceil(columns / TILE), 0
     for begin in range(0, rows, TILE):
         end = min(begin + TILE, rows)
         left, right = max(0, begin + least), min(columns, end + most)
         if left < right:
-            found += math.ceil(right / TILE) - left // TILE
-    return Fraction(found, math.ceil(rows / TILE) * across)
+            tiles += math.ceil(right / TILE) - left // TILE
+    return Fraction(tiles, math.ceil(rows / TILE) * across)

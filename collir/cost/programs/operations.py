@@ -32,7 +32,7 @@ def local_step(
     bytes_of: Callable[[SSAValue], int] | None = None,
     kernels: FusedKernels | None = None,
 ) -> LocalStep:
-    """Return an operation that sends nothing as a local step, with those that run in its kernel.
+    """Return an operation that sends nothing as a local step, with the operations in its kernel.
 
     Args:
         where: the buffers of its function; None: it stands alone, where only a view is in place.

@@ -91,10 +91,10 @@ def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
     if structure.grouped:
         return
     free = [index for index in structure.result if not all(index in x for x in structure.operands)]
-    first, other = structure.operands
-    if free and free[0] in other:
-        first, other = other, first
-    left, right = set(first), set(other)
+    first, second = structure.operands
+    if free and free[0] in second:
+        first, second = second, first
+    left, right = set(first), set(second)
     shared = left & right & set(structure.result)
     for indices, value in zip(
         (*structure.operands, structure.result), (*op.operands, op.result), strict=True
@@ -173,7 +173,7 @@ def _tile_time(sides: Sequence[int], full: Sequence[int]) -> float:
 
 
 def _tile_sides(full: tuple[int, int]) -> frozenset[tuple[int, int]]:
-    """Return the sizes of tiles to try: those whose sides are halves, quarters and so on."""
+    """Return the sizes of tiles to try, with sides halved again and again."""
     ways = (full, full[::-1])
     return frozenset((h, w) for a, b in ways for h in _halves(a) for w in _halves(b))
 

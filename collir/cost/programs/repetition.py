@@ -1,4 +1,4 @@
-"""The recurrence of the iterations of a loop: those that need not be simulated.
+"""The recurrence of the iterations of a loop: iterations that need not be simulated.
 
 The state of a simulation at the end of an iteration says which task every class of devices runs
 next, and which tasks are under way. If a state equals an earlier one, but for the number of the
@@ -42,9 +42,9 @@ def recurring_iterations(
         listed = TaskList(nodes, {**counts, place: count})
         # A class past a later loop that lists only some iterations would in truth still be in it.
         later = [
-            (listed.loops[other], node.on)
-            for other, node in enumerate(nodes)
-            if isinstance(node, Repeated) and other > place and counts[other] < node.times
+            (listed.loops[inner], node.on)
+            for inner, node in enumerate(nodes)
+            if isinstance(node, Repeated) and inner > place and counts[inner] < node.times
         ]
         watch = _Watch(listed.loops[place], listed.tasks, later)
         schedule(listed.tasks, at=watch)
@@ -98,9 +98,9 @@ class _Watch:
         if begun is None:
             return False
         key, left = self._state(moment, self.loop.first + new * self.loop.length)
-        for before, time, other in self.known.get(key, ()):
+        for before, time, left_before in self.known.get(key, ()):
             exact = 1e-9 * (moment.now - time)
-            if all(abs(a - b) <= exact for a, b in zip(left, other, strict=True)):
+            if all(abs(a - b) <= exact for a, b in zip(left, left_before, strict=True)):
                 self.recurrence = before, new, begun, moment.now - time
                 return True
         self.known.setdefault(key, []).append((new, moment.now, left))

@@ -322,7 +322,8 @@ class _Written:
         return True
 
     def _issue(self, device_class: int, issue: _Issue, now: float) -> Iterator[int]:
-        """Issue the tasks that a class can issue now, and yield those of them first on a stream."""
+        """Issue the tasks that a class can issue now, and yield the ones that are first on a
+        stream."""
         while issue.issued < len(issue.tasks):
             number = issue.tasks[issue.issued]
             task = self.tasks[number]
@@ -452,7 +453,8 @@ class _Shared:
         return self.known
 
     def _connected(self, resources: set[Resource]) -> dict[int, Phase]:
-        """Return the phases that use some resources, and those connected to them by full ones."""
+        """Return the phases that use some resources, and the phases connected to them by full
+        resources."""
         connected: dict[int, Phase] = {}
         left, seen = [*resources], set(resources)
         while left:

@@ -386,7 +386,7 @@ def _loop(
     """Return a loop as a step, and the bytes that a device of each class needs throughout it.
 
     Each carry is in one of two buffers while it is computed from the other. A loop that one class
-    runs is a step with phases behind all steps before it, and its memory is that of an iteration.
+    runs is a step with phases behind all steps before it, and needs the memory of one iteration.
     """
     mesh, alone = mesh_of(op), len(classes.places) == 1
     with as_function(op) as body:
@@ -394,8 +394,8 @@ def _loop(
         if compiled:
             simulation = _with_slices(simulation, op, classes)
         spares = tuple(
-            (classes.local_bytes(instance.on[0], dist_type(start)), other is not None)
-            for number, (start, other) in enumerate(
+            (classes.local_bytes(instance.on[0], dist_type(start)), spare_buffer is not None)
+            for number, (start, spare_buffer) in enumerate(
                 zip(op.carried, where.reusable(op), strict=True)
             )
             if not where.is_in_place(op, number)

@@ -2,9 +2,9 @@
 
 All groups of a step are alike, and so are all devices at one place, so one device of each class is
 simulated (``classes``): a program on 10^5 devices costs what it does on 16. Collectives have the
-phases of their algorithms; ``local_steps`` run on a stream of their own. The memory is that of the
-class of devices that needs most; of one class, that of the device at coordinate 0 of all sub-axes,
-which takes part in all steps.
+phases of their algorithms; ``local_steps`` run on a stream of their own. The memory is the most
+that a class of devices needs. If there is one class, its device is at coordinate 0 of all sub-axes,
+and takes part in all steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,8 +2,8 @@
 
 A simulation has the steps of classes of devices, and loops once. Here each rank of a class runs the
 steps in which it takes part, without the steps on values that only the root of another group holds.
-A step waits for its operands, and as in the schedule of the simulation: for earlier steps that are
-waited for, and for those of its stream.
+A step waits for its operands. As in the schedule of the simulation, it also waits for earlier steps
+that the host waits for, and for the earlier steps of its stream.
 """
 
 import math
@@ -190,7 +190,7 @@ class _Unfolding:
         return len(self.parts) - 1
 
     def _reduced(self, parts: set[int]) -> set[int]:
-        """Return parts without those that another one waits for."""
+        """Return parts without the parts for which another one waits."""
         if len(parts) < 2:
             return parts
         return parts.difference(*(self.waits[number] for number in parts))

@@ -1,6 +1,6 @@
 """Algorithms in MSCCL's XML, as msccl-tools, RCCL and others write them.
 
-Attributes and limits are those of the two parsers that runtimes have: microsoft/msccl
+Attributes and limits are taken from the parsers of two runtimes: microsoft/msccl
 (src/graph/topo.cc) and ROCm/rccl (src/misc/msccl/msccl_parser.cc).
 """
 
@@ -123,7 +123,7 @@ def _parsed(text: bytes) -> tuple[_Element, int]:
     """Return the outermost element, and the number of all."""
     parser = expat.ParserCreate()
     stack: list[_Element] = []
-    found: list[_Element] = []
+    roots: list[_Element] = []
     count = 0
 
     def begins(name: str, values: dict[str, str]) -> None:
@@ -139,7 +139,7 @@ def _parsed(text: bytes) -> tuple[_Element, int]:
         if count > _MOST_STEPS:
             raise ReadError(f"there are more than {_MOST_STEPS:,} elements", place)
         made = _Element(name, values, place)
-        (stack[-1].children if stack else found).append(made)
+        (stack[-1].children if stack else roots).append(made)
         stack.append(made)
 
     def refuses(*_: object) -> None:
@@ -155,7 +155,7 @@ def _parsed(text: bytes) -> tuple[_Element, int]:
     except expat.ExpatError as error:
         message = f"this is no XML: {expat.ErrorString(error.code)}"
         raise ReadError(message, TextPlace(error.lineno, error.offset + 1)) from error
-    return found[0], count
+    return roots[0], count
 
 
 def _program(algorithm: _Element, collective: str) -> ChunkProgram:

@@ -169,17 +169,17 @@ def _rank(gpu: JsonValue, count: int) -> PlanRank:
                 switches.append(_Switch(buffer, members))
             continue
         for peer in channel.items("connected_to"):
-            if (other := peer.integer(high=count - 1)) == rank:
+            if (peer_rank := peer.integer(high=count - 1)) == rank:
                 raise peer.fault(f"a channel of rank {rank} leads to itself")
-            peers[kind].append(other)
+            peers[kind].append(peer_rank)
     buffers: list[tuple[int, ChunkBuffer, tuple[str, ...]]] = []
     for remote in gpu.items("remote_buffers", optional=True):
         kinds = tuple(
             _type(x, "", ("memory", "port")) for x in remote.items("access_channel_types")
         )
-        if (other := remote.integer("rank", high=count - 1)) == rank:
+        if (peer_rank := remote.integer("rank", high=count - 1)) == rank:
             raise remote.member("rank").fault(f"a remote buffer of rank {rank} is its own")
-        buffers.append((other, _buffer(remote, "type"), kinds))
+        buffers.append((peer_rank, _buffer(remote, "type"), kinds))
     semaphores = tuple(
         x.integer("init_value", high=2**16) for x in gpu.items("semaphores", optional=True)
     )
@@ -344,16 +344,16 @@ def _buffer(value: JsonValue, name: str) -> ChunkBuffer:
 
 def _remarks(plan: ExecutionPlan) -> Iterator[str]:
     """Yield where the executor of today does something else than an operation is for."""
-    used = [each for rank in plan.ranks for block in rank.blocks for op in block.operations
-            for each in op.flat]  # fmt: skip
-    names = {each.name for each in used}
+    used = [operation for rank in plan.ranks for block in rank.blocks for op in block.operations
+            for operation in op.flat]  # fmt: skip
+    names = {operation.name for operation in used}
     if "flush" in names:
         yield "the kernel of today flushes as many channels as a flush has targets: none"
     if "pwsf" in names:
         yield "the kernel of today gives pwsf a pointer as offset of its source: use pws"
-    swapped = (x.offset != y.offset for each in used if each.name == "get"
-               for x, y in zip(each.sources, each.targets, strict=False))  # fmt: skip
+    swapped = (x.offset != y.offset for operation in used if operation.name == "get"
+               for x, y in zip(operation.sources, operation.targets, strict=False))  # fmt: skip
     if any(swapped):
         yield "the kernel of today swaps the offsets of a get's source and target: make them equal"
-    if plan.reuses_scratch and any(each.name == "pipeline" for each in used):
+    if plan.reuses_scratch and any(operation.name == "pipeline" for operation in used):
         yield "chunks that are larger than 64 MB / `scratch_chunks` share scratch: not checked"

@@ -131,9 +131,9 @@ def _groups(traces: Traces) -> Iterator[Digits]:
         DiagnosticError: they are no translates of each other, or not all ranks are in one.
     """
     known: dict[tuple[int, ...], Digits] = {}
-    each = [[*traces.collectives(rank)] for rank in range(len(traces.ranks))]
-    for number, (_, node) in enumerate(each[0]):
-        numbers = tuple(dict.fromkeys(own[number][0] for own in each))
+    collectives = [[*traces.collectives(rank)] for rank in range(len(traces.ranks))]
+    for number, (_, node) in enumerate(collectives[0]):
+        numbers = tuple(dict.fromkeys(own[number][0] for own in collectives))
         if numbers not in known:
             try:
                 lists = [traces.members(group) for group in numbers]

@@ -33,8 +33,8 @@ class ChakraTrace:
 
     Attributes:
         file: its name.
-        nodes: its nodes in the order of issue: each behind those that it waits for; of several
-            ready nodes, the one with the smallest id is first.
+        nodes: its nodes in the order of issue: each behind the nodes it waits for; of several ready
+            nodes, the smallest id is first.
     """
 
     file: str
@@ -150,12 +150,12 @@ def _found(workload: str) -> Iterator[str]:
     base = Path(workload)
     form = re.compile(rf"{re.escape(base.name)}\.(\d{{1,9}}\.et|json)")
     try:
-        found = [path for path in base.parent.iterdir() if form.fullmatch(path.name)]
+        paths = [path for path in base.parent.iterdir() if form.fullmatch(path.name)]
     except OSError:
-        found = []
-    if not any(path.suffix == ".et" for path in found):
+        paths = []
+    if not any(path.suffix == ".et" for path in paths):
         raise DiagnosticError(Diagnostic(f"there is no file {workload}.0.et"))
-    yield from map(str, sorted(found))
+    yield from map(str, sorted(paths))
 
 
 def _bytes(file: str) -> bytes:

@@ -155,11 +155,11 @@ def _factored(offsets: Sequence[int], group: Sequence[int]) -> Digits:
             raise GroupsError(f"the group {[*group]} is no product of digits")
         made.insert(0, Digit(step, size))
         rest = [block[0] for block in blocks]
-    found = merged(made)
-    spans = sorted(found)
+    factored = merged(made)
+    spans = sorted(factored)
     if any(a.end > b.stride or b.stride % a.end for a, b in pairwise(spans)):
         raise GroupsError(f"the group {[*group]} is no product of digits")
-    return found
+    return factored
 
 
 def permuted_digits(pairs: Sequence[tuple[int, int]], devices: int) -> dict[Digit, Digit]:
@@ -178,8 +178,8 @@ def permuted_digits(pairs: Sequence[tuple[int, int]], devices: int) -> dict[Digi
             return {}
         made[Digit(stride, size)] = Digit(step, size)
         stride *= size
-    for source, found in pairs:
-        if found != sum(source // a.stride % a.size * b.stride for a, b in made.items()):
+    for source, image in pairs:
+        if image != sum(source // a.stride % a.size * b.stride for a, b in made.items()):
             return {}
     return made
 

@@ -161,21 +161,21 @@ def _of_parameter(x: HloInstruction) -> list[tuple[HloShape, str]]:
 
 def _written_by_hand(module: HloModule) -> set[HloInstruction]:
     """Return the instructions of ``shard_map``, where each device does what the user wrote."""
-    found: set[HloInstruction] = set()
+    by_hand: set[HloInstruction] = set()
     left = [c for c in module.computations.values() if _BY_HAND.search(c.name)]
     for computation in module.computations.values():
         for x in computation.instructions:
             if _BY_HAND.search(x.attributes.get("metadata", "")):
-                found.add(x)
+                by_hand.add(x)
                 left += called(module, x)
     seen: set[str] = set()
     while left:
         computation = left.pop()
         if computation.name not in seen:
             seen.add(computation.name)
-            found.update(computation.instructions)
+            by_hand.update(computation.instructions)
             left += [inner for x in computation.instructions for inner in called(module, x)]
-    return found
+    return by_hand
 
 
 def _leaving(module: HloModule, by_hand: set[HloInstruction]) -> set[HloInstruction]:
@@ -186,13 +186,13 @@ def _leaving(module: HloModule, by_hand: set[HloInstruction]) -> set[HloInstruct
             if x not in by_hand:
                 given = [computation.by_name.get(name) for name in x.operands]
                 left += [y for y in given if y is not None and y in by_hand]
-    found: set[HloInstruction] = set()
+    leaving: set[HloInstruction] = set()
     while left:
         x = left.pop()
-        if x not in found:
-            found.add(x)
+        if x not in leaving:
+            leaving.add(x)
             left += [c.result for c in called(module, x) if x.opcode in ("call", "fusion")]
-    return found
+    return leaving
 
 
 def _unsummed(x: Value) -> Value:
@@ -506,7 +506,7 @@ def _both(x: ValueState, y: ValueState) -> ValueState:
     """
     number = x.number if x.number == y.number else None
     zero = [v for v in (x, y) if v.number == 0]
-    other = y if x.number == 0 else x
+    whole_operand = y if x.number == 0 else x
     if x.partial != y.partial and not zero:
         raise NotTyped("a loop carries a value that is partial in another way each time")
     try:
@@ -514,5 +514,5 @@ def _both(x: ValueState, y: ValueState) -> ValueState:
     except NotTyped as error:
         message = "a loop carries a value that lies in another way each time"
         raise NotTyped(message) from error
-    whole = replace(other, dims=(), stacked=made.stacked, number=number, table=None)
+    whole = replace(whole_operand, dims=(), stacked=made.stacked, number=number, table=None)
     return whole.with_dims(made.dims)

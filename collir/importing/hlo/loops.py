@@ -111,14 +111,14 @@ def _counter(condition: HloComputation) -> int | None:
 
 def _carries(body: HloComputation) -> dict[str, int]:
     """Return the carry that each instruction is, if it is one as it comes in."""
-    found: dict[str, int] = {}
+    carries: dict[str, int] = {}
     [parameter] = [x for x in body.instructions if x.opcode == "parameter"]
     for x in body.instructions:
         if x.opcode == "get-tuple-element" and x.operands == (parameter.name,):
-            found[x.name] = x.numbers("index")[0]
-        elif x.opcode == "copy" and x.operands[0] in found:
-            found[x.name] = found[x.operands[0]]
-    return found
+            carries[x.name] = x.numbers("index")[0]
+        elif x.opcode == "copy" and x.operands[0] in carries:
+            carries[x.name] = carries[x.operands[0]]
+    return carries
 
 
 def _only(
@@ -156,10 +156,10 @@ def _order(
     samples = sorted({0, min(1, times - 1), times - 1})
     places: list[int] = []
     for number in samples:
-        found = [_number(body, carries, counter, name, number) for name in starts]
-        if any(n != 0 for n in found[1:]) or found[0] is None:
+        rows = [_number(body, carries, counter, name, number) for name in starts]
+        if any(n != 0 for n in rows[1:]) or rows[0] is None:
             return ""
-        places.append(found[0])
+        places.append(rows[0])
     if places == samples:
         return "forward"
     return "reverse" if places == [times - 1 - n for n in samples] else ""

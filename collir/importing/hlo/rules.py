@@ -80,15 +80,15 @@ class HloRules:
 
     def varying(self, table: Table) -> frozenset[int]:
         """Return the pieces that numbers of devices depend on."""
-        found: set[int] = set()
+        varying_digits: set[int] = set()
         flat = table.reshape(self.devices, -1)
         for n, piece in enumerate(self.pieces.pieces):
             digit = piece.digit
             shape = (self.devices // digit.end, digit.size, digit.stride, flat.shape[1])
             cube = flat.reshape(shape)
             if not (cube == cube[:, :1]).all():
-                found.add(n)
-        return frozenset(found)
+                varying_digits.add(n)
+        return frozenset(varying_digits)
 
     def digits_in(self, table: Table, step: int) -> tuple[int, ...]:
         """Return the pieces that number blocks: those whose coordinate times a step a table is.
@@ -127,10 +127,10 @@ class HloRules:
         Raises:
             NotTyped: it is no known reduction.
         """
-        found = [*self._steps(name.strip("%"))]
-        if len(found) != 1 or found[0] not in REDUCERS:
+        steps = [*self._steps(name.strip("%"))]
+        if len(steps) != 1 or steps[0] not in REDUCERS:
             raise NotTyped(f"{name} is no known reduction")
-        return REDUCERS[found[0]]
+        return REDUCERS[steps[0]]
 
     def _steps(self, name: str, depth: int = 0) -> Iterator[str]:
         """Yield the operations of a computation, but for conversions."""
@@ -383,8 +383,8 @@ def _dynamic_slice(
     own, *starts = operands
     if own.is_hidden or (len(own.dims) == 1 and starts[0].is_hidden):
         return replace(whole(x.shape.sizes), is_hidden=True)
-    one = starts[0] if len(starts) == 1 and len(own.dims) > 1 else None
-    begins = starts if one is None else [one] * len(own.dims)
+    flat_start = starts[0] if len(starts) == 1 and len(own.dims) > 1 else None
+    begins = starts if flat_start is None else [flat_start] * len(own.dims)
     own = _undivided(own, [d for d, n in enumerate(x.shape.sizes)
                            if n != own.dims[d].size
                            and not begins[d].stacked and not begins[d].is_hidden])  # fmt: skip
@@ -424,12 +424,12 @@ def _fitting(rules: HloRules, own: ValueState, count: int) -> tuple[int, ...]:
     """
     used = own.axes | own.partial | own.stacked
     free = [n for n in range(len(rules.pieces.pieces)) if n not in used]
-    found = [n for n in free if rules.size_of(n) == count]
+    fitting = [n for n in free if rules.size_of(n) == count]
     if math.prod(map(rules.size_of, free)) == count:
         return tuple(free)
-    if len(found) != 1:
+    if len(fitting) != 1:
         raise NotTyped("where parts begin is left out of the text (--xla_dump_large_constants)")
-    return (found[0],)
+    return (fitting[0],)
 
 
 @_rule("dynamic-update-slice")
@@ -615,7 +615,7 @@ def _dot(rules: HloRules, x: HloInstruction, operands: Sequence[ValueState]) -> 
 def _product_of_library(x: HloInstruction, operands: Sequence[ValueState]) -> ValueState:
     """Return how the product of a call of cuBLAS lies; its workspace is one of each device."""
     text = x.attributes.get("backend_config", "")
-    dims = [[int(n) for n in re.findall(r"\d+", found[1])] if found else [] for found in (
+    dims = [[int(n) for n in re.findall(r"\d+", match[1])] if match else [] for match in (
         re.search(rf'{name}_dimensions"?:\s*\[([^\]]*)\]', text)
         for name in ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch"))]  # fmt: skip
     if x.shape.dtype == "s8" and len(x.shape.sizes) == 1:

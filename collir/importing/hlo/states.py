@@ -1,4 +1,4 @@
-"""The states of the values of a program: which block of which array each device has."""
+"""The states of the values of a program: the array and the block of it that each device has."""
 
 import math
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ class ValueState:
     Attributes:
         partial: the pieces over which the blocks of devices have to be reduced.
         kind: the kind of this reduction.
-        stacked: the pieces along which it is a stack, of which each device has one element, such
-            as the first row of its block; what is divided may be seen so too.
-        shift: the number of each device that was subtracted from places, of such.
+        stacked: the pieces along which it is a stack. Each device has one element of the stack,
+            such as the first row of its block. A divided dimension may be seen as a stack, too.
+        shift: the pieces of the number of each device that was subtracted from places.
         number: the number that all elements are, if it is known.
         table: the elements on each device, of small arrays of integers.
         is_hidden: whether it is a number for each device that the text leaves out.
@@ -106,12 +106,12 @@ def as_stack(x: ValueState, pieces: Sequence[int]) -> ValueState:
     """Return it as a stack along pieces that divide it: each device has its block."""
     dims = [Along(d.size, tuple(n for n in d.pieces if n not in pieces) if d.axes else d.axes)
             for d in x.dims]  # fmt: skip
-    found = x.axes.intersection(pieces)
+    shared = x.axes.intersection(pieces)
     for d in x.dims:
-        inner = d.pieces[len(d.pieces) - len(found.intersection(d.pieces)) :]
-        if frozenset(inner) != found.intersection(d.pieces):
+        inner = d.pieces[len(d.pieces) - len(shared.intersection(d.pieces)) :]
+        if frozenset(inner) != shared.intersection(d.pieces):
             raise NotTyped("a dimension is divided over other axes inside of these")
-    return replace(x, dims=tuple(dims), stacked=x.stacked | found, table=None)
+    return replace(x, dims=tuple(dims), stacked=x.stacked | shared, table=None)
 
 
 def joined(states: Sequence[ValueState]) -> ValueState:
@@ -143,8 +143,11 @@ def _divided(states: Sequence[ValueState]) -> list[ValueState]:
 
 
 def divided(x: ValueState, dim: int, other: Along) -> ValueState:
-    """Return a stack as divided in a dimension, if another dimension is divided so; or what divides
-    a dimension as dividing one of size 1 in front of it, which is another shape of one array."""
+    """Return a value with a dimension divided like another one, if it can be seen so.
+
+    A stack can be seen as divided in the dimension. The pieces that divide a dimension can be seen
+    as dividing a dimension of size 1 in front of it, which is another shape of the same array.
+    """
     own, axes = x.dims[dim], other.pieces
     if own.axes is not None and own.axes != other.axes and other.axes is not None:
         x = _from_behind(_to_behind(x, dim, axes), dim, axes)
@@ -159,7 +162,7 @@ def divided(x: ValueState, dim: int, other: Along) -> ValueState:
 
 
 def _from_behind(x: ValueState, dim: int, axes: tuple[int, ...]) -> ValueState:
-    """Return it with more pieces of a dimension of size 1, from those of the next dimension."""
+    """Return a value with more pieces of a dimension of size 1, moved from the next dimension."""
     own, behind = x.dims[dim], x.dims[dim + 1].pieces if dim + 1 < len(x.dims) else ()
     count = len(axes) - len(own.pieces)
     if own.size != 1 or count <= 0 or (*own.pieces, *behind[:count]) != axes:
@@ -186,7 +189,7 @@ def stack_of(x: ValueState) -> ValueState:
 
 
 class _Merged(Exception):
-    """The pieces that divide a dimension which is merged behind another one."""
+    """A divided dimension that is merged behind another one; it has the pieces that divide it."""
 
     def __init__(self, pieces: Sequence[int]):
         super().__init__()

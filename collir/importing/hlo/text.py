@@ -180,7 +180,7 @@ def read(text: str, file: str) -> HloModule:
         what = "the file is empty" if not text.strip() else "this is no HLO of XLA"
         raise reader.fault(header + 1, f"{what}: it begins with `HloModule NAME`")
     frames = _frames(reader.lines)
-    found: dict[str, HloComputation] = {}
+    computations: dict[str, HloComputation] = {}
     entry: HloComputation | None = None
     current: HloComputation | None = None
     for number, raw in enumerate(reader.lines[header + 1 :], header + 2):
@@ -189,9 +189,9 @@ def read(text: str, file: str) -> HloModule:
             opened = _COMPUTATION.match(line)
             if opened is not None and "=" not in line.partition("(")[0]:
                 current = HloComputation(opened[2], number)
-                if current.name in found:
+                if current.name in computations:
                     raise reader.fault(number, f"there are two computations {current.name}")
-                found[current.name] = current
+                computations[current.name] = current
                 entry = current if opened[1] else entry
         elif line.strip().startswith("}"):
             if not current.instructions:
@@ -205,15 +205,15 @@ def read(text: str, file: str) -> HloModule:
         message = f"the file ends within computation {current.name}, which begins here"
         raise reader.fault(current.line, message)
     if entry is None:
-        if len(found) != 1:
+        if len(computations) != 1:
             raise reader.fault(header + 1, "the module has no ENTRY computation")
-        [entry] = found.values()
-    _check_names(reader, found)
+        [entry] = computations.values()
+    _check_names(reader, computations)
     flags = {name: re.search(rf"\b{name}=(\w+)", first) for name in
              ("num_partitions", "replica_count", "is_scheduled")}  # fmt: skip
     partitions, replicas, scheduled = (x[1] if x else "" for x in flags.values())
     return HloModule(
-        match[1].rstrip(","), found, entry, int(partitions or 1), int(replicas or 1),
+        match[1].rstrip(","), computations, entry, int(partitions or 1), int(replicas or 1),
         scheduled == "true",
     )  # fmt: skip
 

@@ -51,7 +51,7 @@ class WrittenValue:
 
     Attributes:
         value: what is known of it.
-        state: its state as written: that of the value, or that of a block on all devices.
+        state: its state as written: the state of the value, or of a block on all devices.
         is_block: whether it is written as a block.
     """
 
@@ -66,8 +66,11 @@ Cells = WrittenValue | tuple[Any, ...]
 
 
 def _flops(x: HloInstruction, shape: HloShape, given: Sequence[WrittenValue]) -> int:
-    """Return the operations of an instruction: for a product those of its sums, else one for each
-    element that it takes or gives."""
+    """Return the number of floating-point operations of an instruction.
+
+    A product has two for each term of its sums; another instruction has one for each element of the
+    largest among its operands and its result.
+    """
     sizes = [cell.shape.sizes for cell in given]
     if x.opcode == "convolution" and len(sizes) > 1:
         labels = re.fullmatch(r"\w+_(\w+)->\w+", x.attributes.get("dim_labels", ""))
@@ -75,12 +78,14 @@ def _flops(x: HloInstruction, shape: HloShape, given: Sequence[WrittenValue]) ->
         return 2 * shape.elements * (math.prod(sizes[1]) // max(1, features))
     if x.opcode in ("dot", "custom-call") and len(sizes) > 1:
         text = x.attributes.get("backend_config", "") if x.opcode == "custom-call" else ""
-        found = re.search(r'lhs_contracting_dimensions"?:\s*\[([^\]]*)\]', text)
+        contracting = re.search(r'lhs_contracting_dimensions"?:\s*\[([^\]]*)\]', text)
         dims = (
-            re.findall(r"\d+", found[1]) if found else map(str, x.numbers("lhs_contracting_dims"))
+            re.findall(r"\d+", contracting[1])
+            if contracting
+            else map(str, x.numbers("lhs_contracting_dims"))
         )
         summed = math.prod(sizes[0][int(d)] for d in dims if int(d) < len(sizes[0]))
-        return 2 * shape.elements * summed if found or x.opcode == "dot" else shape.elements
+        return 2 * shape.elements * summed if contracting or x.opcode == "dot" else shape.elements
     return max([shape.elements, *map(math.prod, sizes)])
 
 
@@ -982,8 +987,10 @@ def _exchanged_parts(
 ) -> list[WrittenValue]:  # fmt: skip
     """Write an all-to-all of one array for each member of the group: of all of them together."""
     shape = given[0].shape
-    one = ", ".join(map(str, (1, *shape.sizes)))
-    parts = [w.step(f"reshape %{w.block(cell).name} to [{one}]", "part") for cell in given]
+    stacked_sizes = ", ".join(map(str, (1, *shape.sizes)))
+    parts = [
+        w.step(f"reshape %{w.block(cell).name} to [{stacked_sizes}]", "part") for cell in given
+    ]
     listed = ", ".join(f"%{name}" for name in parts)
     joined = w.step(f"concat {listed} dim 0", "parts")
     wide = HloShape(shape.dtype, (len(given), *shape.sizes))

@@ -36,7 +36,7 @@ def level(host: Host, gpus: Sequence[int], remarks: list[Remark]) -> LevelDescri
     port = f"Port: {adapters} ({place}), {speed}"
     if left_out:
         port += f"; {left_out} that are nearest to no GPU are left out"
-    one = "one host" if host.hosts == 1 else f"{host.hosts} hosts that NVLink joins"
+    machine = "one host" if host.hosts == 1 else f"{host.hosts} hosts that NVLink joins"
     return LevelDescription(
         Level(
             "node" if host.hosts == 1 else "rack",
@@ -47,7 +47,7 @@ def level(host: Host, gpus: Sequence[int], remarks: list[Remark]) -> LevelDescri
             fabric=Fabric.NETWORK,
         ),
         (
-            f"Size: the file is of {one}, more are a matter of the parameter.",
+            f"Size: the file is of {machine}, more are a matter of the parameter.",
             f"{port}.",
             assumed.latency_source(Fabric.NETWORK),
         ),

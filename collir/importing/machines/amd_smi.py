@@ -131,8 +131,8 @@ def _add_row(table: Table, columns: list[str], words: list[tuple[str, int]], num
         raise ReadError(message, TextPlace(number, words[-1][1]))
     if (name, columns[0]) in table:
         raise ReadError(f"there are two rows of {shown(name)}", TextPlace(number, column))
-    for other, (word, at) in zip(columns, cells, strict=True):
-        table[name, other] = TableCell(word, TextPlace(number, at))
+    for column_name, (word, at) in zip(columns, cells, strict=True):
+        table[name, column_name] = TableCell(word, TextPlace(number, at))
 
 
 def _cell(table: Table, a: str, b: str, gpus: list[str]) -> TableCell:

@@ -74,8 +74,8 @@ def description(root: Element, links: Links) -> MachineDescription:
     gpus = [index for index, element in enumerate(members) if is_gpu(element)]
     switches = [i for i, element in enumerate(members) if element.get("subtype") == "NVSwitch"]
     if others := [i for i in range(len(members)) if i not in {*gpus, *switches}]:
-        other = members[others[0]]
-        name = f"{shown(other.get('type'))} {shown(other.get('os_index') or other.get('name'))}"
+        member = members[others[0]]
+        name = f"{shown(member.get('type'))} {shown(member.get('os_index') or member.get('name'))}"
         message = f"links of GPUs to {name.strip()}, which is no GPU, are left out"
         remarks.append(Remark(message, links.place))
     regular.check_count(len(gpus), links.place)

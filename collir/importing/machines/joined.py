@@ -13,9 +13,9 @@ def join(
 ) -> MachineDescription:
     """Return a machine with the levels of a network, whose nodes have the levels of a host.
 
-    The port of a node is that of its adapters, and what is above carries that of all nodes below.
-    Remarks are those of the joining only, at places in the text of the host; ``node_file`` names
-    this text in the sources of numbers.
+    The port of a node is the port of its adapters, and a level above carries the ports of all nodes
+    below it. Remarks are those of the joining only, at places in the text of the host;
+    ``node_file`` names this text in the sources of numbers.
 
     Raises:
         ReadError: the two do not fit together; the place is in the text of the host.

@@ -80,7 +80,7 @@ def _like(host: Host, first: Sequence[int], island: Sequence[int]) -> list[int] 
     found within ``_MOST_TRIES``."""
 
     def degrees(gpu: int, group: Sequence[int]) -> list[int]:
-        return sorted(host.links[gpu][other] for other in group)
+        return sorted(host.links[gpu][peer] for peer in group)
 
     kinds = {gpu: degrees(gpu, island) for gpu in island}
     candidates = [[gpu for gpu in island if kinds[gpu] == degrees(like, first)] for like in first]
@@ -96,8 +96,8 @@ def _like(host: Host, first: Sequence[int], island: Sequence[int]) -> list[int] 
             continue
         like = first[len(order)]
         if gpu in order or any(
-            host.links[gpu][other] != host.links[like][first[index]]
-            for index, other in enumerate(order)
+            host.links[gpu][peer] != host.links[like][first[index]]
+            for index, peer in enumerate(order)
         ):
             continue
         order.append(gpu)

@@ -105,8 +105,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     if not rows:
         raise ReadError("there are no times that can be used here", TextPlace(1))
     if len(groups) > 1:
-        one, other, *_ = ([*filter(None, group)] for group in groups)
-        text = f"rows are of several groups, {' '.join(one)} and {' '.join(other)}: make two files"
+        left, right, *_ = ([*filter(None, group)] for group in groups)
+        text = f"rows are of several groups, {' '.join(left)} and {' '.join(right)}: make two files"
         raise ReadError(text, [*groups.values()][1])
     return MeasuredTables(
         "Times as CSV.", (MeasuredTable(tuple(rows), TextPlace(1)),), tuple(remarks)

@@ -49,9 +49,9 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
     read = TablesRead()
-    found = log_tables(text, _TITLE, _HEADER)
+    logged = log_tables(text, _TITLE, _HEADER)
     end = 0 if text.endswith("\n") else text.count("\n") + 1
-    for table in found:
+    for table in logged:
         own = table.title[1] if table.title else kind
         if not own:
             raise ReadError(
@@ -72,7 +72,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
             message = "the file ends in this line, whose bandwidth may be cut off: it is left out"
             read.remarks.append(Remark(message, rows.pop().place))
         read.add(MeasuredTable(tuple(rows), table.place, ranks=ranks))
-    return read.all("Times of DeepSpeed.", found[0].place)
+    return read.all("Times of DeepSpeed.", logged[0].place)
 
 
 def _row(

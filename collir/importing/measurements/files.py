@@ -154,9 +154,9 @@ def samples(
 def fitting(
     machine: Machine, tables: MeasuredTables, over: tuple[LevelExtent, ...]
 ) -> MeasuredTables:
-    """Return tables without those of more or fewer ranks than ``over``, which remarks name.
+    """Return the tables whose number of ranks is the one of ``over``; remarks name the others.
 
-    If all are, none is left out, since the levels are wrong then.
+    If no table fits, all are returned, since the levels are wrong then.
 
     Raises:
         ReadError: the machine has no such group.

@@ -1,9 +1,9 @@
 """Reader of the Intel MPI Benchmarks (IMB-MPI1, IMB-NBC): collectives, and PingPong.
 
-Of collectives the mean time of the ranks is read; of non-blocking ones that without a computation
-beside them. The benchmarks of allgather, alltoall, gather and scatter print the bytes of one rank
-(for one other rank), the others those of the whole buffer. With ``-multi`` several groups run at
-the same time, and each has its lines.
+Of a collective the mean time of the ranks is read, and of a non-blocking one the time without a
+computation beside it. The benchmarks of allgather, alltoall, gather and scatter print the bytes of
+one rank (for one other rank), the others the bytes of the whole buffer. With ``-multi`` several
+groups run at the same time, and each has its lines.
 """
 
 import re
@@ -116,10 +116,10 @@ def _line(run: _Run, line: str, place: TextPlace, remarks: list[Remark]) -> None
         remarks.append(Remark("this size timed out: it is left out", place))
     elif match := _COLUMNS.fullmatch(line):
         run.columns = match[1].split()
-        found = [name for name in _TIMES if name in run.columns]
-        if not found:
+        time_columns = [name for name in _TIMES if name in run.columns]
+        if not time_columns:
             raise ReadError(f"there is no column of times: {', '.join(_TIMES)}", place)
-        run.time = run.columns.index(found[0])
+        run.time = run.columns.index(time_columns[0])
     elif run.rows and line.lstrip().startswith("#"):
         run.columns = []  # another program follows
     elif run.columns and _ROW.fullmatch(line):

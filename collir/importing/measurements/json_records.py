@@ -61,9 +61,12 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         raise nothing_left(remarks, TextPlace(1))
     tables = tuple(
         MeasuredTable(
-            tuple(some), some[0].place, hosts=(each,) * (ranks // each if each else 0), ranks=ranks
+            tuple(some),
+            some[0].place,
+            hosts=(per_host,) * (ranks // per_host if per_host else 0),
+            ranks=ranks,
         )
-        for (ranks, each), some in rows.items()
+        for (ranks, per_host), some in rows.items()
     )
     return MeasuredTables("Times of rccl-tests or MSCCL++.", tables, tuple(remarks))
 
@@ -73,14 +76,14 @@ def _row(
 ) -> tuple[tuple[int, int], MeasuredRow | None]:
     """Return the numbers of ranks, of all and of a host, and the time, if it can be used."""
     ranks = integer(str(record["ranks"]), "the number of ranks", place, 1, _MOST_RANKS)
-    each = integer(str(record["ranksPerNode"]), "the ranks on a host", place, 1, _MOST_RANKS)
+    per_host = integer(str(record["ranksPerNode"]), "the ranks on a host", place, 1, _MOST_RANKS)
     devices = integer(str(record.get("gpusPerRank", 1)), "the GPUs of a rank", place, 1, 1024)
-    if ranks % each:
-        raise ReadError(f"{ranks} ranks are not hosts of {each}", place)
+    if ranks % per_host:
+        raise ReadError(f"{ranks} ranks are not hosts of {per_host}", place)
     size = integer(str(record["size"]), "a size", place, 0, MAX_SIZE)
     time, wrong = str(record["time"]), str(record.get("wrong", "0"))
     own = kind_of_file(str(record["name"]))
-    group = _group(record, ranks, each, devices, own)
+    group = _group(record, ranks, per_host, devices, own)
     if not own:
         message = f"'{shown(str(record['name']))}' is no collective whose times are read"
     elif kind not in (None, own):

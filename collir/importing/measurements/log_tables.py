@@ -31,29 +31,29 @@ def log_tables(
     """Return the tables of a text, in order; those without names of columns too.
 
     What stands in front of a title or of names of columns is the prefix of the lines below. Lines
-    with another prefix belong to other tables, or to none. Names of columns are lines as others if
-    there is no pattern of them.
+    with another prefix belong to other tables, or to none. Without a
+    pattern of names of columns, they are lines like others.
     """
-    found: list[LogTable] = []
+    listed: list[LogTable] = []
     streams: dict[str, tuple[str, LogTable]] = {}
     for number, line in enumerate(text.split("\n"), 1):
         place = TextPlace(number)
         if match := title.search(line):
             prefix = line[: match.start()]
-            found.append(LogTable(place, match))
-            logs.begin(streams, prefix, (prefix, found[-1]))
+            listed.append(LogTable(place, match))
+            logs.begin(streams, prefix, (prefix, listed[-1]))
         elif header and (match := header.search(line)):
             prefix = line[: match.start()]
             _, table = streams.get(logs.stream(prefix), ("", None))
             if table is None or table.header:
                 table = LogTable(place, table.title if table else None)
-                found.append(table)
+                listed.append(table)
             table.header = line[match.start() :]
             logs.begin(streams, prefix, (prefix, table))
         else:
             for table, rest in _belonging(streams, line):
                 table.lines.append((place, rest))
-    return found
+    return listed
 
 
 def _belonging(

@@ -1,7 +1,7 @@
 """Collectives by the names of programs and of files.
 
-A name stands for a collective of ``KINDS``, or, if it is empty, for a benchmark whose times are not
-read as those of a collective.
+A name stands for a collective of ``KINDS``. An empty one stands for a benchmark whose times are not
+read as times of a collective.
 """
 
 import re

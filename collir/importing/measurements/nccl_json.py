@@ -85,9 +85,9 @@ def _run(document: dict[str, Any], file: str, place: TextPlace, remarks: list[Re
     config = document.get("config", {})
     args: list[str] = document.get("args") or [""]
     run = NcclRun(place, kind_of_program(args[0]), hint=kind_of_file(file))
-    each = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
-    if not 0 < each <= _MOST_EACH:
-        raise ReadError(f"a process cannot have {each} GPUs", place)
+    gpus = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
+    if not 0 < gpus <= _MOST_EACH:
+        raise ReadError(f"a process cannot have {gpus} GPUs", place)
     for device in config.get("devices", []):
         if int(device.get("group", 0)):
             raise ReadError(
@@ -95,7 +95,7 @@ def _run(document: dict[str, Any], file: str, place: TextPlace, remarks: list[Re
                 "not read: measure one group a run",
                 place,
             )
-        for at in range(each):
+        for at in range(gpus):
             number, index = int(device["rank"]) + at, int(device["device"]) + at
             run.ranks[ListedRank(number, device["hostname"], index, str(device["pid"]))] = place
     for result in document["results"]:

@@ -2,7 +2,7 @@
 
 Sizes are those of the full buffer (doc/PERFORMANCE.md of nccl-tests). Lines of other programs, such
 as NCCL's own, are passed over; so is what a launcher writes in front of each line, except that it
-tells the lines of runs apart that were printed at the same time.
+separates the lines of runs printed at the same time.
 """
 
 import re
@@ -52,8 +52,8 @@ _OPTIONAL = {"redop": re.compile(r"[a-z]\w*"), "root": re.compile(r"-?\d{1,5}")}
 def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     """Return the times of all runs in a text.
 
-    The collective is ``kind``, or else that of the program named by the text or the file's name, or
-    the only one that prints such lines.
+    The collective is ``kind``, or else the collective of the program that the text or the file's
+    name names, or else the only collective whose program prints such lines.
 
     Raises:
         ReadError: a run's collective is not known, no run has times or other columns, ranks are in
@@ -216,8 +216,9 @@ class _Reader:
     def _rank(self, match: re.Match[str], line: str, place: TextPlace) -> None:
         prefix = line[: match.start()]
         run = self._run(prefix)
-        other = logs.stream(prefix) not in self.streams  # MSCCL++ prints no line before ranks
-        if run is None or run.columns or (other and run.ranks and not int(match[1])):
+        # MSCCL++ prints no line before ranks.
+        is_new = logs.stream(prefix) not in self.streams
+        if run is None or run.columns or (is_new and run.ranks and not int(match[1])):
             run = self._begin(logs.stream(prefix), place)
         if match[2] and int(match[2]):
             raise ReadError(

@@ -49,8 +49,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
     read = TablesRead()
-    found = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
-    for table in found:
+    logged = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
+    for table in logged:
         own = _JOBS[table.title[1]] if table.title else kind
         if not own:
             message = "it is not said which collective this is: --from FILE,collective=all_reduce"
@@ -64,7 +64,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         elif len(read.remarks) == before:
             message = "this table has no times that can be used: the file may be cut off"
             read.remarks.append(Remark(message, table.place))
-    return read.all("Times of NVSHMEM.", found[0].place)
+    return read.all("Times of NVSHMEM.", logged[0].place)
 
 
 def _read_lines(table: LogTable, run: NcclRun, remarks: list[Remark]) -> None:

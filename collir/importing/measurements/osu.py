@@ -1,7 +1,7 @@
 """Reader of the OSU micro-benchmarks: collectives, and the latency of messages.
 
-The benchmarks of allgather, alltoall, gather and scatter print the bytes of one rank (for one
-other rank), the other benchmarks those of the whole buffer. ``osu_latency`` sends messages from one
+The benchmarks of allgather, alltoall, gather and scatter print the bytes of one rank (for one other
+rank), the other benchmarks the bytes of the whole buffer. ``osu_latency`` sends messages from one
 rank to another. Non-blocking and persistent collectives print the time with and without a
 computation beside them; that without it is read.
 """
@@ -49,8 +49,8 @@ _NUMBERS = re.compile(r"\s*\d+\s+\d+\.\d+\b")
 class _Run:
     """A benchmark, while it is read.
 
-    ``columns`` is the number of those behind the size, ``time`` the one that is read. It is closed
-    by a comment of another program behind its times.
+    ``columns`` is the number of columns behind the size, and ``time`` the number of the column that
+    is read. A comment of another program, behind the times, ends the benchmark.
     """
 
     kind: str

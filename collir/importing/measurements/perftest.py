@@ -43,10 +43,10 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         ReadError: there is no latency test of messages, or a collective is asked for.
     """
     read = TablesRead()
-    found = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
-    if not found:
+    logged = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
+    if not logged:
         raise ReadError("this table has other columns than times or bandwidths", TextPlace(1))
-    for table in found:
+    for table in logged:
         if kind not in (None, "send"):
             raise ReadError(f"these are messages (send), but {kind} is asked for", table.place)
         verb = table.title["verb"] if table.title else ""
@@ -58,7 +58,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         else:
             rows = tuple(_latencies(table, read.remarks))
             read.add(MeasuredTable(rows, table.place, hosts=(1, 1), ranks=2))
-    return read.all("Times of perftest.", found[0].place)
+    return read.all("Times of perftest.", logged[0].place)
 
 
 def _latencies(table: LogTable, remarks: list[Remark]) -> list[MeasuredRow]:

@@ -52,8 +52,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
     read = TablesRead()
-    found = log_tables(text, _TITLE, _HEADER)
-    for table in found:
+    logged = log_tables(text, _TITLE, _HEADER)
+    for table in logged:
         own = _kind(table, kind, file)
         if own not in KINDS:
             read.leave_out(own, table.place)
@@ -61,7 +61,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
         check_asked(own, kind, table.place)
         rows = tuple(_rows(table, own, read.remarks))
         read.add(MeasuredTable(rows, table.place, ranks=_ranks(table)))
-    return read.all("Times of torch.distributed.", found[0].place)
+    return read.all("Times of torch.distributed.", logged[0].place)
 
 
 def _kind(table: LogTable, asked: str | None, file: str) -> str:

@@ -40,7 +40,8 @@ class _Parts:
 
     Attributes:
         types: the types of values that are real.
-        pairs: the parts of those that are complex; of a node with several values, for each.
+        pairs: the real and imaginary parts of complex values; of a node with several values, a pair
+            for each.
         node: the node that is replaced.
     """
 
@@ -378,8 +379,8 @@ def _to_real_fft(p: _Parts, z: Ref, dims: Sequence[int], norm: int, last: int) -
     weights = p.new("full", [half], 2, shape=(half,))
     for edge in {0, last // 2 if last % 2 == 0 else 0}:
         is_edge = p.new("eq.Scalar", k, edge, shape=(half,), dtype="bool")
-        one = p.new("_to_copy", is_edge, shape=(half,))
-        weights = p.new("sub.Tensor", weights, one, shape=(half,))
+        as_one = p.new("_to_copy", is_edge, shape=(half,))
+        weights = p.new("sub.Tensor", weights, as_one, shape=(half,))
     column = p.new("view", weights, [half, 1], shape=(half, 1))
     cos, sin = (p.new("mul.Tensor", v, column, shape=(half, last)) for v in (cos, sin))
     y = p.new("sub.Tensor", _along(p, a, d, cos), _along(p, b, d, sin), shape=p.shape)

@@ -300,7 +300,7 @@ def _constant(node: Any, value: Any) -> ModelNode:
 
 
 def _tied(program: Any, weights: Mapping[str, str]) -> dict[str, str]:
-    """Return the names of placeholders whose weights are those of earlier ones."""
+    """Return the names of placeholders that share their weights with earlier placeholders."""
     first: dict[int, str] = {}
     again: dict[str, str] = {}
     for name, path in weights.items():

@@ -160,7 +160,7 @@ def live(graph: ModelGraph, inputs: Sequence[ModelInput] | None = None) -> Model
     """Return the graph without operations and inputs that no result needs.
 
     Args:
-        inputs: the inputs to keep; by default those that a result needs.
+        inputs: the inputs to keep; by default the inputs that a result needs.
     """
     needed = set(graph.outputs)
     kept: list[ModelNode | RepeatedNodes] = []

@@ -132,15 +132,15 @@ def set_experts(module: Any, batch: int = 1, room: float = 0.0) -> bool:
         return False
     if _NAME not in moe.ALL_EXPERTS_FUNCTIONS.valid_keys():
         moe.ALL_EXPERTS_FUNCTIONS.register(_NAME, _experts)
-    found = False
+    has_experts = False
     for part in module.modules():
         config = getattr(part, "config", None)
         if config is not None and hasattr(config, "_experts_implementation"):
             config._experts_implementation = _NAME
         if hasattr(part, "has_gate") and hasattr(part, "num_experts"):
-            found = True
+            has_experts = True
             setattr(part, _ROOM, (batch, room) if room else None)
-    return found
+    return has_experts
 
 
 def _experts(self: Any, x: Any, chosen: Any, shares: Any) -> Any:
@@ -155,9 +155,9 @@ def _experts(self: Any, x: Any, chosen: Any, shares: Any) -> Any:
         rows = x.unsqueeze(1).expand(-1, chosen.shape[1], -1)
         return (_made(self, rows, chosen) * shares.to(x.dtype).unsqueeze(-1)).sum(1)
     batch, factor = room
-    each = torch.nn.functional.one_hot(chosen, self.num_experts).to(shares.dtype)
-    share = torch.einsum("wke,wk->we", each, shares).to(x.dtype)
-    ones = each.sum(1).view(batch, -1, self.num_experts)
+    is_chosen = torch.nn.functional.one_hot(chosen, self.num_experts).to(shares.dtype)
+    share = torch.einsum("wke,wk->we", is_chosen, shares).to(x.dtype)
+    ones = is_chosen.sum(1).view(batch, -1, self.num_experts)
     dispatch = _places(ones, chosen.shape[1], factor).to(x.dtype)
     there = torch.einsum("bsec,bsh->ebch", dispatch, x.view(batch, -1, x.shape[1]))
     made = _made(self, there.flatten(1, 2)).view(there.shape)

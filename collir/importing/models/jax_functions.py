@@ -45,8 +45,9 @@ def import_jax(
             own.
         clip: whether the step clips gradients by the norm of all of them.
         machine: the machine, as a reference in ``.coll``; by default hosts of 8 H100.
-        mesh: its axes; by default those of the mesh that arguments or constraints name, or one,
-            ``data``. The batch is divided over the first, if no argument says how it lies.
+        mesh: its axes; by default the axes of the mesh that arguments or constraints name, or else
+            a single axis ``data``. The batch is divided over the first axis, if no argument says
+            how it lies.
 
     Raises:
         DiagnosticError: JAX cannot trace the function, an operation cannot be imported, or the loss
@@ -55,23 +56,23 @@ def import_jax(
     if optimizer and optimizer not in OPTIMIZERS:
         raise fault(f"there is no optimizer {optimizer}: {', '.join(OPTIMIZERS)}")
     given = JaxArguments(function, args, precision)
-    found = traced_function(function, given)
-    known = next((x for x in (*given.meshes, *found.meshes)), None)
+    trace = traced_function(function, given)
+    known = next((x for x in (*given.meshes, *trace.meshes)), None)
     machine, mesh = _placed(known, machine, mesh)
     is_free = known is None and not any(any(leaf.axes) for leaf in given.leaves)
     axis = mesh.partition("=")[0].strip() if is_free else ""
-    written, constants, text = program_of(found.graph, optimizer, clip, axis, repeated)
+    written, constants, text = program_of(trace.graph, optimizer, clip, axis, repeated)
     batch, sized = given.batch, None
     if batch is not None:
         try:
-            other = traced_function(function, given.doubled())
-            more = program_of(other.graph, optimizer, clip, axis, repeated)[-1]
+            doubled = traced_function(function, given.doubled())
+            more = program_of(doubled.graph, optimizer, clip, axis, repeated)[-1]
             sized = with_batch(text, more, batch)
         except DiagnosticError:  # the function is for this size alone
             pass
     batch = batch if sized else None
     text = headed(sized or text, written, batch, machine, mesh, comment)
-    remarks = tuple(f"{line}: {what}" if line else what for what, line in found.remarks.items())
+    remarks = tuple(f"{line}: {what}" if line else what for what, line in trace.remarks.items())
     return Imported(text, written.arguments, constants, batch, False, remarks)
 
 
@@ -86,8 +87,8 @@ def traced_function(function: Callable[..., Any], given: "JaxArguments") -> Trac
         closed = jax.make_jaxpr(given.calling(function))(*given.arrays)
     except Exception as error:  # whatever the user's code raises
         raise fault(*_refusal(error)) from error
-    found = traced(closed, given.leaves)
-    return replace(found, graph=with_softmaxes(found.graph))
+    trace = traced(closed, given.leaves)
+    return replace(trace, graph=with_softmaxes(trace.graph))
 
 
 def _placed(known: Any, machine: str, mesh: str) -> tuple[str, str]:

@@ -349,9 +349,9 @@ class Lines:
         texts: list[str] = []
         for term, x in zip(terms, values, strict=True):
             # An operand lacks the indices that it repeats, unless no other operand has them.
-            other = {c for t, y in zip(terms, values, strict=True) if y is not x
+            used = {c for t, y in zip(terms, values, strict=True) if y is not x
                      for c, n in zip(t, y.has, strict=True) if n == sizes[c]}  # fmt: skip
-            left = [n == sizes[c] or c not in other for c, n in zip(term, x.has, strict=True)]
+            left = [n == sizes[c] or c not in used for c, n in zip(term, x.has, strict=True)]
             full = [sizes[c] if is_left else 1 for c, is_left in zip(term, left, strict=True)]
             x = self.repeated(replace(x, shape=tuple(full)), full)
             x = self.reshape(x, [n for n, is_left in zip(full, left, strict=True) if is_left])

@@ -71,7 +71,7 @@ def with_axes(sizes: Sequence[int | str], axes: Sequence[str]) -> list[str]:
 
 
 class WeightRecords:
-    """The records of the weights of a model: those of each loop over layers, and that of all.
+    """The records of the weights of a model: one for each loop over layers, and one for all.
 
     Attributes:
         dtype: what `float` is in them.
@@ -252,7 +252,7 @@ def scanned_layers(graph: ModelGraph) -> list[ScannedLayers]:
         for operand in node.operands() if isinstance(node, ModelNode) else ():
             read[operand] = read.get(operand, 0) + 1
     inputs = {x.name: x for x in graph.inputs if x.kind == "weight"}
-    found: list[ScannedLayers] = []
+    scans: list[ScannedLayers] = []
     for node in graph.nodes:
         if not isinstance(node, ModelNode) or node.op != f"{JAX}scan":
             continue
@@ -263,8 +263,8 @@ def scanned_layers(graph: ModelGraph) -> list[ScannedLayers]:
         path = ".".join(common(parts)) if parts else ""
         of_path = [x for x in inputs.values() if x.of.startswith(f"{path}.")]
         if path and len(own) == len(of_path) == len(set(slices).intersection(inputs)):
-            found.append(ScannedLayers(node, node.kwargs["length"], path, tuple(own)))
-    return found
+            scans.append(ScannedLayers(node, node.kwargs["length"], path, tuple(own)))
+    return scans
 
 
 def common(paths: Sequence[Sequence[str]]) -> list[str]:
@@ -290,7 +290,7 @@ def _stacked_names(
 
     Args:
         layers: the parameter for the number of iterations.
-        fields: the names of weights in their layers by stack, to which those of the loop are added.
+        fields: the names of weights in their layers, by stack; the names of this loop are added.
     """
     names: dict[str, str] = {}
     types: dict[str, str] = {}
@@ -343,7 +343,7 @@ def write_nodes(
 
 
 class NotUnderstoodError(Exception):
-    """An operation whose operands or parameters are not those of its name; has it, and its line."""
+    """An operation whose operands or parameters do not fit its name, with its line."""
 
 
 def _row(lines: Lines, node: ModelNode, values: Mapping[str, Any]) -> Any:

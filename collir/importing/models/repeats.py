@@ -89,8 +89,7 @@ def _loop(
 ) -> tuple[RepeatedNodes, list[list[ModelNode]]] | None:
     """Return a loop over a run, and its iterations; None if values cross it in another way.
 
-    The cut that fewest values cross is tried first, and the last one of these, so that what stands
-    in front of the layers is not in the loop.
+    Cuts that fewer values cross are tried first, and among equal ones the earliest.
     """
     times, spare = divmod(length, period)
     cuts = range(start, start + (spare if times > 1 else 0) + 1)

@@ -14,8 +14,8 @@ _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 def simplified(graph: ModelGraph) -> ModelGraph:
-    """Return the graph in which attention says which positions it sees, and which heads share keys
-    and values."""
+    """Return the graph with two facts stated in each attention: the positions that it sees, and the
+    heads that share keys and values."""
     made = {node.name: node for node in graph.nodes if isinstance(node, ModelNode)}
     shapes = {x.name: x.value.shape for x in graph.inputs}
     shapes |= {name: node.results[0].shape for name, node in made.items() if node.results[0]}

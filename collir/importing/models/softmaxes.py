@@ -11,13 +11,13 @@ _SILENT = {f"{JAX}{name}" for name in ("broadcast_in_dim", "stop_gradient", "res
 def with_softmaxes(graph: ModelGraph) -> ModelGraph:
     """Return the graph with ``softmax`` and ``log_softmax`` in the place of their steps, in the
     bodies of loops too."""
-    found = _Finder([node for node in graph.nodes if isinstance(node, ModelNode)])
+    finder = _Finder([node for node in graph.nodes if isinstance(node, ModelNode)])
     nodes: list[ModelNode | RepeatedNodes] = []
     for node in graph.nodes:
         assert isinstance(node, ModelNode)
         if isinstance(body := node.kwargs.get("body"), ModelGraph):
             node = replace(node, kwargs={**node.kwargs, "body": with_softmaxes(body)})
-        nodes.append(found.softmax(node))
+        nodes.append(finder.softmax(node))
     return live(replace(graph, nodes=nodes), inputs=graph.inputs)
 
 

@@ -67,8 +67,8 @@ def import_torch(
     if batch is not None:
         try:
             set_experts(module, 2 * batch, capacity)
-            other = _program(module, doubled(given), optimizer, clip, axis)[-1]
-            sized = with_batch(text, other, batch)
+            doubled_text = _program(module, doubled(given), optimizer, clip, axis)[-1]
+            sized = with_batch(text, doubled_text, batch)
         except DiagnosticError:  # the model is for this size alone
             pass
     text = headed(sized or text, function, batch if sized else None, machine, mesh, comment)

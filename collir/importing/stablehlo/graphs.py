@@ -131,7 +131,7 @@ def shaped(x: Any, what: str, at: StableHloOperation | StableHloValue | None = N
 
 
 def malformed(op: str, line: str) -> DiagnosticError:
-    """Return the error of an operation whose operands or attributes are not those of its name."""
+    """Return the error of an operation whose operands or attributes do not fit its name."""
     return fault(
         f"{op} is not understood: it has not the operands or attributes of StableHLO", line
     )
@@ -306,9 +306,9 @@ class _Reader:
             given = self.places(x, given)
         made = self.add(op, given, params, results, x)
         if op.startswith(("reduce", "cum")) and (
-            other := self.beginning(x, operands[-1], results[0], made[0])
+            beginning := self.beginning(x, operands[-1], results[0], made[0])
         ):
-            return other
+            return beginning
         return made
 
     def computed(
@@ -357,9 +357,9 @@ class _Reader:
         """Return the operands of a gather or a scatter, whose places have a last dimension."""
         [first, places, *rest] = given
         key = "dimension_numbers" if x.op.endswith("gather") else "scatter_dimension_numbers"
-        found = re.search(r"index_vector_dim = (\d+)", str(x.attributes.get(key, "")))
+        vector_dim = re.search(r"index_vector_dim = (\d+)", str(x.attributes.get(key, "")))
         own = self.types([places])[0]
-        at = int(found[1]) if found else 0
+        at = int(vector_dim[1]) if vector_dim else 0
         rank = len(own.shape)
         if at == rank:
             [places] = self.add("reshape", [places], {}, [Shaped((*own.shape, 1), own.dtype)], x)
@@ -536,26 +536,26 @@ class _Reader:
         types = [shaped(v.type, "a value of a loop", x) for v in x.regions[1].takes]
         condition, body = (self.body(region, types) for region in x.regions)
         numbers = [self.narrow(y) for y in operands]
-        found = counted(condition, body, numbers, self.shapes)
-        if found is None:
+        scan = counted(condition, body, numbers, self.shapes)
+        if scan is None:
             raise fault("StableHLO's while whose number of iterations depends on data cannot be "
                         "imported", self.line(x))  # fmt: skip
         starts = [Ref(self.kept(y, type)) for y, type in zip(operands, types, strict=True)]
-        given = [Ref(name) if isinstance(name, str) else starts[name] for name in found.takes]
+        given = [Ref(name) if isinstance(name, str) else starts[name] for name in scan.takes]
         results = [
-            Shaped((found.times, *type.shape), type.dtype) if place >= found.carries else type
-            for place, type in enumerate(found.types)
+            Shaped((scan.times, *type.shape), type.dtype) if place >= scan.carries else type
+            for place, type in enumerate(scan.types)
         ]
         params = {
-            "body": found.body, "length": found.times, "num_consts": found.consts,
-            "num_carry": found.carries, "reverse": found.reverse,
+            "body": scan.body, "length": scan.times, "num_consts": scan.consts,
+            "num_carry": scan.carries, "reverse": scan.reverse,
         }  # fmt: skip
         made = self.add("scan", given, params, results, x) if results else []
         after: list[Any] = list(operands)
-        for place, number in enumerate(found.places):
+        for place, number in enumerate(scan.places):
             after[number] = made[place]
-        if found.counter is not None:
-            after[found.counter] = found.last
+        if scan.counter is not None:
+            after[scan.counter] = scan.last
         return after
 
     def body(self, region: Region, types: Sequence[Shaped]) -> ModelGraph:

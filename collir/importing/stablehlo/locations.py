@@ -43,10 +43,10 @@ class Locations:
         while stack and len(seen) < _MOST_ALIASES:
             own = stack.pop()
             if (line := _LINE.search(own)) is not None:
-                found = f"{line[1]}:{line[2]}"
-                first = first or found
+                location = f"{line[1]}:{line[2]}"
+                first = first or location
                 if not any(part in line[1] for part in _PACKAGES):
-                    return found
+                    return location
             others = [name for name in _OTHER.findall(own) if name not in seen]
             seen.update(others)
             stack += [self._aliases[name] for name in reversed(others) if name in self._aliases]

@@ -152,14 +152,14 @@ class _Finder:
                 return None
             dtype = np.dtype(bool if own.result.dtype == "bool" else np.int64)
             try:
-                found = evaluated(
+                number = evaluated(
                     own.op.removeprefix(JAX), given, own.kwargs, own.result.shape, dtype
                 )
             except (TypeError, ValueError, IndexError, KeyError):
-                found = None
-            if found is None:
+                number = None
+            if number is None:
                 return None
-            known[name] = found
+            known[name] = number
         return int(known[x.name].reshape(-1)[0])
 
     def order(
@@ -169,15 +169,15 @@ class _Finder:
         if whole is None or whole.shape[:1] != (self.times,) or part != (1, *whole.shape[1:]):
             return ""
         samples = sorted({0, min(1, self.times - 1), self.times - 1})
-        found: list[int | None] = []
+        rows: list[int | None] = []
         for iteration in samples:
             own, *others = (self.at(x, iteration) for x in starts)
             if any(n != 0 for n in others):
                 return ""
-            found.append(own)
-        if found == samples:
+            rows.append(own)
+        if rows == samples:
             return "forward"
-        return "reverse" if found == [self.times - 1 - n for n in samples] else ""
+        return "reverse" if rows == [self.times - 1 - n for n in samples] else ""
 
     def scan(self) -> Scan:
         names, outputs = self.names, self.graph.outputs

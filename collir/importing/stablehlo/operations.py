@@ -1,5 +1,5 @@
-"""The operations of StableHLO as those of JAX, which have rows: their names, the order of their
-operands, and their parameters."""
+"""The operations of StableHLO as operations of JAX, which have rows: names, orders of operands, and
+parameters."""
 
 import re
 from collections.abc import Callable, Sequence

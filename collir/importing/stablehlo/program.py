@@ -76,10 +76,10 @@ def _imported(
             "as_text(debug_info=True), and let the first argument have several arrays",
             f"{file}:1",
         )
-    found = graph_of(module, function, inputs, placed.axes)
+    imported = graph_of(module, function, inputs, placed.axes)
     is_free = placed.pieces is None
     axis = placed.mesh.partition("=")[0].strip() if is_free else ""
-    remarks = dict(found.remarks)
+    remarks = dict(imported.remarks)
     first = next((x for x in inputs if x.kind == "argument" and not x.axes and x.value.shape), None)
     if axis and first is not None and first.value.shape[0] % 8:
         axis = ""
@@ -87,7 +87,7 @@ def _imported(
             f"nothing is divided: 8 devices do not divide the {first.value.shape[0]} of {first.of}"
         )
         remarks[what] = ""
-    graph = with_softmaxes(found.graph)
+    graph = with_softmaxes(imported.graph)
     written, constants, made = program_of(graph, optimizer, clip, axis, repeated)
     whole = headed(made, written, None, placed.machine, placed.mesh, comment)
     listed = tuple(f"{line}: {what}" if line else what for what, line in remarks.items())
@@ -192,11 +192,11 @@ class _Placed:
         does not name all."""
         if self.pieces is None:
             return ()
-        found = self.tiles(str(sharding))
-        if found is None or not rank:
+        tiles = self.tiles(str(sharding))
+        if tiles is None or not rank:
             return ()
         made: list[str] = []
-        for own in (*found, *((),) * rank)[:rank]:
+        for own in (*tiles, *((),) * rank)[:rank]:
             try:
                 text = self.pieces.listed(self.pieces.of(own))
             except GroupsError:
@@ -216,16 +216,16 @@ def _rank(sharding: str) -> int:
 def _shardy(text: str, meshes: Mapping[str, Mapping[str, int]]) -> tuple[Digits, ...] | None:
     """Return the digits of ``<@mesh, [{"data", "model":(1)2}, {}]>``; None if a dimension is open,
     or a mesh is not known."""
-    found = re.search(r"(@[\w$.\-]+)\s*,\s*\[(.*?)\]", text, re.DOTALL)
-    if found is None or found[1] not in meshes or "?" in found[2]:
+    sharding = re.search(r"(@[\w$.\-]+)\s*,\s*\[(.*?)\]", text, re.DOTALL)
+    if sharding is None or sharding[1] not in meshes or "?" in sharding[2]:
         return None
     strides: dict[str, Digit] = {}
     inner = 1
-    for name, size in [*meshes[found[1]].items()][::-1]:
+    for name, size in [*meshes[sharding[1]].items()][::-1]:
         strides[name] = Digit(inner, size)
         inner *= size
     dims: list[Digits] = []
-    for part in re.findall(r"\{([^{}]*)\}", found[2]):
+    for part in re.findall(r"\{([^{}]*)\}", sharding[2]):
         own: list[Digit] = []
         for name, before, size in re.findall(r'"([^"]+)"(?::\((\d+)\)(\d+))?', part):
             if name not in strides:

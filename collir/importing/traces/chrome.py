@@ -81,12 +81,12 @@ class ChromeTrace:
         if first != "{":
             raise self._error(f"a trace is an object of JSON, with `{self._events}`")
         self._at += 1
-        found = False
+        has_events = False
         while (character := self._next()) and character != "}":
             try:
                 key = self._key()
                 if key == self._events:
-                    found = True
+                    has_events = True
                     if self._next() != "[":
                         raise self._error(f"`{key}` is a list")
                     self._at += 1
@@ -94,11 +94,11 @@ class ChromeTrace:
                 else:
                     self.about[key] = self._value()
             except EOFError:
-                if not found:
+                if not has_events:
                     raise self._error("the file ends before its events begin") from None
                 self.cut_off = True
                 return
-        if not found:
+        if not has_events:
             raise self._error(f"there is no `{self._events}`: this is no such trace")
         self.cut_off |= character != "}"
 

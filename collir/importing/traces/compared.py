@@ -211,19 +211,19 @@ class Compared:
     @cached_property
     def parts(self) -> Mapping[int, TimeShares]:
         """The time shares of each rank in a step of training, on average."""
-        found: dict[int, TimeShares] = {}
+        shares: dict[int, TimeShares] = {}
         for rank in self.trace.ranks:
             windows = [window for window, _ in self.steps[rank.rank][: self.count]]
             start, end = windows[0].start, windows[-1].end
             busy, sending = (x.within(start, end) for x in (rank.busy, rank.sending))
             either = busy.together(sending)
             total = (end - start) / self.count
-            found[rank.rank] = TimeShares(
+            shares[rank.rank] = TimeShares(
                 busy.seconds / self.count, sending.seconds / self.count,
                 sending.without(busy).seconds / self.count,
                 _left(total, either.seconds / self.count), total,
             )  # fmt: skip
-        return found
+        return shares
 
     @cached_property
     def predicted_parts(self) -> TimeShares:
@@ -270,43 +270,43 @@ class Compared:
     @cached_property
     def sums(self) -> Sequence[SumRow]:
         """Collectives that divide the data of the program's collectives otherwise."""
-        found: dict[tuple[str, Sequence[str]], SumRow] = {}
+        rows: dict[tuple[str, Sequence[str]], SumRow] = {}
         for (rank, number), matched in self._in_order:
             steps, (_, ran) = self._sends[rank], self.steps[rank][number]
             for a, b in matched.sums:
                 kind, axes = steps[a[0]].kind, tuple(self.simulation.mesh.short(steps[a[0]].axes))
-                found.setdefault((kind, axes), SumRow(
+                rows.setdefault((kind, axes), SumRow(
                     kind, axes, len(a), len(b),
                     sum(steps[x].size for x in a), sum(ran[x].seconds for x in b),
                     sum(steps[x].end - steps[x].start for x in a),
                 ))  # fmt: skip
-        return [*found.values()]
+        return [*rows.values()]
 
     @cached_property
     def extra(self) -> Sequence[tuple[str, float, int, int, float]]:
         """Collectives that are in no program: label, bytes, ranks, how many there are in the first
         step that has such, seconds together."""
-        found: dict[tuple[str, float, int], tuple[int, float]] = {}
+        rows: dict[tuple[str, float, int], tuple[int, float]] = {}
         for (rank, number), matched in self._in_order:
             _, ran = self.steps[rank][number]
             own: dict[tuple[str, float, int], list[float]] = defaultdict(list)
             for x in matched.extra:
                 own[ran[x].label, ran[x].size, ran[x].group_size].append(ran[x].seconds)
             for key, seconds in own.items():
-                found.setdefault(key, (len(seconds), sum(seconds)))
-        return [(*key, *x) for key, x in found.items()]
+                rows.setdefault(key, (len(seconds), sum(seconds)))
+        return [(*key, *x) for key, x in rows.items()]
 
     @cached_property
     def missing(self) -> Sequence[tuple[ExpectedStep, int]]:
         """The collectives of the program that did not run in the first step on the first rank that
         has them: one of each, and how often it should have."""
-        found: dict[tuple[str, ...], list[ExpectedStep]] = {}
+        absent: dict[tuple[str, ...], list[ExpectedStep]] = {}
         for rank, steps in self._sends.items():
             own: dict[tuple[str, ...], list[ExpectedStep]] = {x.path: [] for x in steps}
             for x in self.matched[rank, 0].missing:
                 own[steps[x].path].append(steps[x])
-            found = own | found
-        return [(x[0], len(x)) for x in found.values() if x]
+            absent = own | absent
+        return [(x[0], len(x)) for x in absent.values() if x]
 
     @property
     def _in_order(self) -> Sequence[tuple[tuple[int, int], Matching]]:
@@ -335,18 +335,18 @@ class Compared:
             rank: median(TimeIntervals.of_spans(spans).seconds for spans in by_step)
             for rank, by_step in waits.items()
         }
-        total, found = sum(caused.values()), list[Late]()
+        total, delays = sum(caused.values()), list[Late]()
         for rank, seconds in sorted(caused.items(), key=lambda x: -x[1]):
             if seconds < max(_LATE * self.seconds, _BLAMED * total):
                 continue
             others = [x for number, x in self.parts.items() if number != rank]
             own = self.parts[rank]
             gaps = [x for x in self.gaps if x.rank == rank]
-            found.append(Late(
+            delays.append(Late(
                 rank, seconds, seconds / total, own.computes - mean(x.computes for x in others),
                 own.idles - mean(x.idles for x in others), gaps[0] if gaps else None,
             ))  # fmt: skip
-        return found
+        return delays
 
     @cached_property
     def gaps(self) -> Sequence[Gap]:
@@ -363,7 +363,7 @@ class Compared:
         work_at, names = rank.work.start, rank.work.name
         order = np.argsort(work_at, kind="stable")
         sends = sorted((x.start, x.label) for x in rank.collectives)
-        found: dict[tuple[str, str], list[float]] = defaultdict(list)
+        lengths: dict[tuple[str, str], list[float]] = defaultdict(list)
         for window in windows:
             whole = TimeIntervals(np.array([window.start]), np.array([window.end]))
             for start, end in zip(*_parts_of(whole.without(used)), strict=True):
@@ -373,8 +373,8 @@ class Compared:
                 name = rank.work.names[names[order[at]]] if at < len(order) else ""
                 begins = work_at[order[at]] if at < len(order) else np.inf
                 name = next((x for t, x in sends if end - 1e-9 <= t < begins), name)
-                found[name, _during(rank.marks, start, end)].append(float(end - start))
-        for (before, during), seconds in found.items():
+                lengths[name, _during(rank.marks, start, end)].append(float(end - start))
+        for (before, during), seconds in lengths.items():
             most = sorted(seconds, reverse=True)[: self.count]
             typical = median([*most, *[0.0] * (self.count - len(most))])
             if typical >= _LEAST_GAP * self.seconds:
@@ -474,11 +474,11 @@ def steps_of(
     if not windows:
         count = len(ran) // len(expected) if expected and len(ran) % len(expected) == 0 else 1
         whole, count = rank.window, max(1, count)
-        each = len(ran) // count
-        starts = [whole.start, *(ran[n * each].issued for n in range(1, count)), whole.end]
+        per_step = len(ran) // count
+        starts = [whole.start, *(ran[n * per_step].issued for n in range(1, count)), whole.end]
         windows = [Span("", *x) for x in pairwise(starts)]
-    each, left = divmod(len(ran), len(windows))
-    parts = [ran[n * each : (n + 1) * each] for n in range(len(windows))]
+    per_step, left = divmod(len(ran), len(windows))
+    parts = [ran[n * per_step : (n + 1) * per_step] for n in range(len(windows))]
     kinds = [[(x.kind, x.size) for x in part] for part in parts]
     if left or any(sorted(x) != sorted(kinds[0]) for x in kinds[1:]):
         parts = [[x for x in ran if w.start <= x.issued < w.end] for w in windows]

@@ -71,7 +71,7 @@ def expected_steps(simulation: Simulation, rank: int) -> Iterator[ExpectedStep]:
 def _unfolded(
     simulation: Simulation, rank: int, runs: int, path: tuple[str, ...], begin: float
 ) -> Iterator[ExpectedStep]:
-    """Yield the steps of a rank of a class, with those of iterations that the simulation skips."""
+    """Yield the steps of a rank of a class, including iterations that the simulation skips."""
     if not simulation.timeline.cuts:
         for _, step in _simulated(simulation, rank, runs, path, begin):
             yield step
@@ -84,11 +84,11 @@ def _unfolded(
         loop, iterations = placed[number].path[0], placed[number].iterations
         length[loop] += iterations[:1] == (0,)
         if (skipped := placed[number].skipped) and loop in seconds:
-            each = seconds.pop(loop) / skipped
+            period = seconds.pop(loop) / skipped
             last = earlier.pop(loop)[-length[loop] :]
             for later in range(1, skipped + 1):
                 for x in last:
-                    yield replace(x, start=x.start + later * each, end=x.end + later * each)
+                    yield replace(x, start=x.start + later * period, end=x.end + later * period)
         if loop in seconds:
             earlier[loop].append(step)
         yield step
@@ -104,10 +104,10 @@ def _simulated(
             continue
         at = begin + start
         if step.loop is not None:
-            each = (end - start) / step.loop.times
+            period = (end - start) / step.loop.times
             for iteration in range(step.loop.times):
                 inside = (*path, f"%{step.result}")
-                inner = _unfolded(step.loop.body, rank, 0, inside, at + iteration * each)
+                inner = _unfolded(step.loop.body, rank, 0, inside, at + iteration * period)
                 yield from ((number, x) for x in inner)
         elif step.pipelined is not None:
             inner = _unfolded(step.pipelined.body, rank, 0, (*path, step.kind), at)

@@ -57,8 +57,8 @@ def read_traces(paths: Sequence[Path]) -> Trace:
         OSError: a file cannot be read.
     """
     formats = [_format(path) for path in paths]
-    for path, found in zip(paths, formats, strict=True):
-        if found is None:
+    for path, form in zip(paths, formats, strict=True):
+        if form is None:
             path.open("rb").close()  # it may not be there
             known = ", ".join(x.tool for x in FORMATS)
             raise ReadError(f"{path} is no trace that is known: there are those of {known}",

@@ -195,11 +195,11 @@ def _product(shape: Sequence[int]) -> float:
 def _timed(dump: _Dump, first: int) -> Iterator[TracedCollective]:
     """Yield the collectives of a rank, with their times."""
     free: dict[str, float] = {}
-    for at, seconds, _, each in sorted(dump.entries, key=lambda x: x.at):
-        each.issued = each.start = (at - first) * 1e-9
+    for at, seconds, _, collective in sorted(dump.entries, key=lambda x: x.at):
+        collective.issued = collective.start = (at - first) * 1e-9
         if seconds is not None:
-            each.start = max(each.start, free.get(each.group, 0.0))
-        each.end = free[each.group] = each.start + (seconds or 0.0)
-        each.ranks = dump.groups.get(each.group)
-        each.group_size = len(each.ranks or ())
-        yield each
+            collective.start = max(collective.start, free.get(collective.group, 0.0))
+        collective.end = free[collective.group] = collective.start + (seconds or 0.0)
+        collective.ranks = dump.groups.get(collective.group)
+        collective.group_size = len(collective.ranks or ())
+        yield collective

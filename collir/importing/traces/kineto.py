@@ -91,7 +91,7 @@ class KinetoFile:
     Attributes:
         rank, world: of the job; -1 and 0 if the file does not say.
         groups: the ranks of process groups by name.
-        base: the seconds that its times are behind those of a clock.
+        base: the seconds by which its times are behind the times of a clock.
     """
 
     made: RankTrace
@@ -234,15 +234,15 @@ def _ask(span: Span, arguments: Mapping[str, Any], reading: _Reading) -> None:
 
 def _sizes(arguments: Mapping[str, Any]) -> list[float]:
     """Return the bytes of each of the tensors that an operation gets."""
-    found: list[float] = []
+    operand_bytes: list[float] = []
     dims, types = (listed(arguments.get(name)) for name in ("Input Dims", "Input type"))
     items = [item_size(str(x)) for x in types]
     known = next(filter(None, items), 4)
     for sizes, dtype, item in zip(dims, types, items, strict=False):
         count = elements(sizes)
         if count > 0 and (item or str(dtype) == "TensorList"):
-            found.append(finite(count * (item or known)))
-    return found
+            operand_bytes.append(finite(count * (item or known)))
+    return operand_bytes
 
 
 def _finish(reading: _Reading) -> None:
@@ -269,8 +269,8 @@ def _outermost(operations: KernelWork) -> Iterator[tuple[Span, TracedProduct | N
     """
     products = dict(operations.products)
     order: list[int] = np.lexsort((-operations.end, operations.start)).tolist()
-    found = [x for x in order if x in products]
-    for before, index in pairwise(found):
+    in_order = [x for x in order if x in products]
+    for before, index in pairwise(in_order):
         if operations.span(index).start < operations.span(before).end:
             del products[before]
     outer: Span | None = None
@@ -295,13 +295,13 @@ def _matched(
 ) -> Iterator[TracedCollective]:
     """Yield the collectives of CPUs: the requests of the host, with the times of their runs.
 
-    A library may run another collective than the one that was asked for (gloo reduces and scatters
-    by an all_reduce), so that one is found by the bytes of a tensor, in the order of both.
+    A library may run another collective than the requested one (gloo reduces and scatters by an
+    all_reduce). Therefore a run is matched by its bytes, with requests and runs in their order.
     """
     waiting: dict[float, deque[_Asked]] = defaultdict(deque)
-    for each in sorted(asked, key=lambda x: x.at):
-        for size in each.sizes:
-            waiting[size].append(each)
+    for collective in sorted(asked, key=lambda x: x.at):
+        for size in collective.sizes:
+            waiting[size].append(collective)
     used: set[int] = set()
     for kind, span, size, thread in sorted(ran, key=lambda x: x[1].start):
         queue = waiting.get(size, deque[_Asked]())

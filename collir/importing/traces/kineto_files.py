@@ -23,23 +23,23 @@ def read_kineto_files(paths: Sequence[Path]) -> Trace:
         ReadError: a file is no such trace.
         OSError: a file cannot be read.
     """
-    found: list[KinetoFile] = []
+    files: list[KinetoFile] = []
     for path in paths:
         with reading(path), opened(path) as stream:
-            found.append(read_kineto(stream, str(path)))
-    remarks = [CUT_OFF.format(x.made.file) for x in found if x.cut_off]
-    numbers = [x.rank for x in found]
+            files.append(read_kineto(stream, str(path)))
+    remarks = [CUT_OFF.format(x.made.file) for x in files if x.cut_off]
+    numbers = [x.rank for x in files]
     if any(rank < 0 for rank in numbers):
         numbers = ranks_by_name(paths)
         remarks.append(BY_NAME)
-    groups = {name: ranks for x in found for name, ranks in x.groups.items()}
-    ranks = [_ranked(x.made, rank, groups) for x, rank in zip(found, numbers, strict=True)]
-    for x in found:
-        if x.base != found[0].base:
-            shift(x.made, x.base - found[0].base)
-    events, ignored = sum(x.events for x in found), sum(x.ignored for x in found)
+    groups = {name: ranks for x in files for name, ranks in x.groups.items()}
+    ranks = [_ranked(x.made, rank, groups) for x, rank in zip(files, numbers, strict=True)]
+    for x in files:
+        if x.base != files[0].base:
+            shift(x.made, x.base - files[0].base)
+    events, ignored = sum(x.events for x in files), sum(x.ignored for x in files)
     return Trace("torch's profiler", sorted(ranks, key=lambda x: x.rank),
-                 max(x.world for x in found), remarks, events, ignored)  # fmt: skip
+                 max(x.world for x in files), remarks, events, ignored)  # fmt: skip
 
 
 def _ranked(made: RankTrace, rank: int, groups: Mapping[str, tuple[int, ...]]) -> RankTrace:

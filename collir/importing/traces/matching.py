@@ -45,34 +45,34 @@ def matching(
 ) -> Matching:
     """Return the matches of a rank's collectives with steps of a program.
 
-    Those of one kind, group and size are matched in order; then those that are padded; then several
-    with several others that have as many bytes together.
+    Collectives and steps of one kind, group and size are matched in order; then padded collectives;
+    then several collectives with several steps that have as many bytes together.
 
     Args:
         expected: the collectives of the program, in its order.
         traced: the collectives that ran, in the order of issue.
     """
-    found = Matching()
+    matched = Matching()
     steps, ran = [*range(len(expected))], [*range(len(traced))]
     for tolerance in (_SAME, _PADDED):
         pairs = _in_order(expected, traced, steps, ran, mesh, tolerance)
-        found.pairs += pairs
+        matched.pairs += pairs
         steps = _without(steps, [a for a, _ in pairs])
         ran = _without(ran, [b for _, b in pairs])
     for kind, size in dict.fromkeys(_key(expected[x], mesh) for x in steps):
         own = [x for x in steps if _key(expected[x], mesh) == (kind, size)]
         those = [x for x in ran if traced[x].kind == kind and traced[x].group_size in (0, size)]
-        more = sum(traced[b].size - expected[a].size for a, b in found.pairs
+        more = sum(traced[b].size - expected[a].size for a, b in matched.pairs
                    if traced[b].size and _key(expected[a], mesh) == (kind, size))  # fmt: skip
         wanted = sum(expected[x].size for x in own)
         sent = more + sum(traced[x].size for x in those)
         if min(wanted, sent) >= (1 - _SUMS) * max(wanted, sent):
-            found.sums.append((own, those))
+            matched.sums.append((own, those))
             steps, ran = _without(steps, own), _without(ran, those)
-    found.pairs.sort()
-    found.extra = [x for x in ran if traced[x].kind not in ("barrier", "other")]
-    found.missing = steps
-    return found
+    matched.pairs.sort()
+    matched.extra = [x for x in ran if traced[x].kind not in ("barrier", "other")]
+    matched.missing = steps
+    return matched
 
 
 def _without(numbers: Sequence[int], removed: Sequence[int]) -> list[int]:

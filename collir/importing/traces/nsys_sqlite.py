@@ -136,15 +136,15 @@ def _decoded(data: bytes) -> str:
 
 def _tables(database: sqlite3.Connection) -> _Tables:
     """Return the columns of each table; a view or a virtual table could be without an end."""
-    found: dict[str, frozenset[str]] = {}
+    tables: dict[str, frozenset[str]] = {}
     query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?"
     for table in _TABLES:
         if any(
             re.match(r"CREATE TABLE\b", text(sql)) for [sql] in database.execute(query, (table,))
         ):
             columns = database.execute(f"PRAGMA table_info({table})")
-            found[table] = frozenset(x[1] for x in columns)
-    return found
+            tables[table] = frozenset(x[1] for x in columns)
+    return tables
 
 
 def _selected(tables: _Tables, table: str, *columns: str) -> str:
@@ -153,7 +153,8 @@ def _selected(tables: _Tables, table: str, *columns: str) -> str:
 
 
 def _named(tables: _Tables, table: str, *columns: str) -> tuple[str, str]:
-    """Return the text that the first column names which is there, and the join that finds it."""
+    """Return the text that a column names, and the join that finds it; the first column that exists
+    counts."""
     column = next((x for x in columns if x in tables[table]), None)
     if column is None or not {"id", "value"} <= tables.get(_STRINGS, frozenset()):
         return "NULL", ""
@@ -268,10 +269,12 @@ def _match(reading: _Reading) -> None:
             )
             continue
         launched.sort(key=lambda x: (x[0], x[1].start))
-        for (_, each), (at, carried) in zip(launched, asked, strict=False):
-            each.issued = min(at, each.start)
+        for (_, collective), (at, carried) in zip(launched, asked, strict=False):
+            collective.issued = min(at, collective.start)
             _describe(
-                each, carried, reading.group_sizes.get((key[0], carried.get(COMMUNICATOR, -1)))
+                collective,
+                carried,
+                reading.group_sizes.get((key[0], carried.get(COMMUNICATOR, -1))),
             )
 
 

@@ -51,12 +51,12 @@ def payload_of(data: object, written: object, schemas: Schemas) -> Mapping[str, 
     """Return the numbers that a range carries, in bytes or in JSON."""
     if isinstance(data, bytes) and len(data) >= _HEADER.size:
         fields = schemas.get(_HEADER.unpack_from(data)[2], ())
-        found: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         for field in fields:
             at = _HEADER.size + field.offset
             if at + struct.calcsize(field.form) <= len(data):
-                [found[field.name]] = struct.unpack_from(field.form, data, at)
-        return found
+                [numbers[field.name]] = struct.unpack_from(field.form, data, at)
+        return numbers
     if isinstance(written, str):
         try:
             values = mapped(json.loads(written))

@@ -36,9 +36,10 @@ class TracedProgram:
         results: what it returns: a name and its type.
         pieces: the mesh.
         computes, waits, idles: the seconds of its computing, of gaps that collectives end, and of
-            others, which are written as computing.
-        left_out: collectives that it has not, each with why, and how many.
-        ungrouped: the number of those whose ranks the trace does not say, taken to be all.
+            other gaps, which are written as computing.
+        left_out: the number of collectives left out, by the reason.
+        ungrouped: the number of collectives whose ranks the trace does not give; they are taken to
+            be on all ranks.
     """
 
     pieces: MeshPieces
@@ -96,38 +97,38 @@ def traced_program(
 ) -> TracedProgram:
     """Return the run of a rank in a step of training, as a program for all ranks.
 
-    Its computing is written as ``compute``, in parts between the times at which it asked for
-    collectives and at which it went on behind a gap that one of them ended. It waits for that one
-    there.
+    Its computing is written as ``compute`` steps. A part ends where the rank asked for a
+    collective, or where a gap began that the end of a collective ended; the program waits for that
+    collective there.
 
     Args:
         ran: the collectives of the step, in the order in which they were issued.
-        axes: those of the mesh that the user names, with their sizes.
+        axes: the axes of the mesh that the user names, with their sizes.
         rate: the operations of a device in a second.
 
     Raises:
         UnsuitableTraceError: there are no collectives, or their groups are of several meshes.
     """
     digits = {id(x): _digits(x, devices) for x in ran}
-    found = [d for own in digits.values() for d in own or ()]
+    all_digits = [d for own in digits.values() for d in own or ()]
     try:
-        pieces = mesh_of(found, devices, axes, levels)
+        pieces = mesh_of(all_digits, devices, axes, levels)
     except GroupsError as error:
         raise UnsuitableTraceError(str(error)) from error
     made = TracedProgram(pieces, rate)
     written = _Writer(made, rank, window)
-    for each in ran:
-        written.until(each.issued)
-        own = digits[id(each)]
+    for collective in ran:
+        written.until(collective.issued)
+        own = digits[id(collective)]
         if own is None:
-            made.left_out[f"{each.label}, whose group is no part of a mesh"] += 1
-        elif not each.size:
-            made.left_out[f"{each.label}, whose bytes the trace does not say"] += 1
+            made.left_out[f"{collective.label}, whose group is no part of a mesh"] += 1
+        elif not collective.size:
+            made.left_out[f"{collective.label}, whose bytes the trace does not say"] += 1
         else:
             try:
-                written.send(each, pieces.of(own))
+                written.send(collective, pieces.of(own))
             except GroupsError:
-                made.left_out[f"{each.label}, whose group is no part of a mesh"] += 1
+                made.left_out[f"{collective.label}, whose group is no part of a mesh"] += 1
     written.until(window.end)
     written.end()
     if not made.collectives:

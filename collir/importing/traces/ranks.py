@@ -38,15 +38,15 @@ def ranks_by_name(paths: Sequence[Path]) -> list[int]:
     else their order."""
     called = [_RANK.findall(path.name) for path in paths]
     if all(called):
-        found = [int(x[-1]) for x in called]
-        if len(set(found)) == len(paths):
-            return found
+        ranks = [int(x[-1]) for x in called]
+        if len(set(ranks)) == len(paths):
+            return ranks
     numbers = [_NUMBER.findall(path.name) for path in paths]
     if len(paths) > 1 and len({*map(len, numbers)}) == 1:
         for column in zip(*numbers, strict=True):
-            found = [int(x) for x in column]
-            if len(set(found)) == len(paths):
-                return found
+            ranks = [int(x) for x in column]
+            if len(set(ranks)) == len(paths):
+                return ranks
     return [*range(len(paths))]
 
 
@@ -110,14 +110,14 @@ def align(trace: Trace) -> None:
 def _ends(rank: RankTrace) -> Mapping[tuple[str, float, str, int], float]:
     """Return the ends of the collectives of a rank, by kind and number of earlier alike ones."""
     count: dict[tuple[str, float, str], int] = defaultdict(int)
-    found: dict[tuple[str, float, str, int], float] = {}
-    for each in rank.collectives:
-        if each.kind == "send":
+    ends: dict[tuple[str, float, str, int], float] = {}
+    for collective in rank.collectives:
+        if collective.kind == "send":
             continue
-        key = each.kind, each.size, ",".join(map(str, each.ranks or ()))
-        found[(*key, count[key])] = each.end
+        key = collective.kind, collective.size, ",".join(map(str, collective.ranks or ()))
+        ends[(*key, count[key])] = collective.end
         count[key] += 1
-    return found
+    return ends
 
 
 def shift(rank: RankTrace, seconds: float) -> None:

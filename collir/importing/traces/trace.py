@@ -133,7 +133,7 @@ class RankTrace:
         collectives: in the order in which they were issued.
         steps: the steps of training, if the trace marks them.
         marks: what its host says it does, such as loading data.
-        shift: the seconds that were added to its times to bring its clock to that of the first.
+        shift: the seconds added to its times, to bring its clock to the clock of the first rank.
     """
 
     rank: int
@@ -174,7 +174,7 @@ class Trace:
 
     Attributes:
         tool: what recorded it, in words.
-        ranks: those that were recorded, in order.
+        ranks: the recorded ranks, in order.
         world: the number of all ranks of the job; 0 if the trace does not say.
         remarks: what is odd about it, and how it was read.
         events: the number of events that were read.

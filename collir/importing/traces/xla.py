@@ -54,7 +54,7 @@ class _Reading:
 
     Attributes:
         processes, threads: their names.
-        steps: those that the host marks.
+        steps: the steps of training that the host marks.
     """
 
     processes: dict[object, str] = field(default_factory=dict[object, str])

@@ -84,12 +84,12 @@ def _bytes(written: str) -> float:
 def paired(operations: Sequence[XlaCollective]) -> Iterator[TracedCollective]:
     """Yield collectives, from where they start to where they are done."""
     waiting: dict[str, deque[XlaCollective]] = defaultdict(deque)
-    for each in sorted(operations, key=lambda x: x.collective.start):
-        made = each.collective
-        if each.phase == "-start":
-            waiting[made.kind].append(each)
-        elif each.phase == "-done" and (queue := waiting[made.kind]):
-            named = each.name.replace("-done", "-start")
+    for operation in sorted(operations, key=lambda x: x.collective.start):
+        made = operation.collective
+        if operation.phase == "-start":
+            waiting[made.kind].append(operation)
+        elif operation.phase == "-done" and (queue := waiting[made.kind]):
+            named = operation.name.replace("-done", "-start")
             start = next((x for x in queue if x.name == named), queue[0])
             queue.remove(start)
             start.collective.end = max(start.collective.end, made.end)

@@ -49,8 +49,8 @@ def problems(schedule: Schedule, graph: TaskGraph) -> list[str]:
     if places != schedule.places:
         has = counted(schedule.places, "place")
         return [f"the schedule has {has}, but the program has {places}"]
-    if found := list(_misplaced(schedule, graph)):
-        return found
+    if misplaced := list(_misplaced(schedule, graph)):
+        return misplaced
     cycle = deadlock(schedule.orders, graph, _timing(schedule, graph))
     return [_deadlock_text(cycle, graph)] if cycle else []
 

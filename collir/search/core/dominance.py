@@ -11,7 +11,7 @@ class Labels:
 
     For the ``k`` best solutions, a node is dropped once ``k`` others have reached its state at no
     greater cost. Each worker has its own labels. It drops a node only for nodes that it visited
-    itself, whose children some worker searches, so that no solution is lost.
+    itself. Some worker searches the children of these, so no solution is lost.
     """
 
     def __init__(self, problem: Problem[Any], k: int = 1, with_depth: bool = False):

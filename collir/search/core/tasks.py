@@ -15,9 +15,9 @@ from collir.search.core.problem import Number, SearchError
 class SearchTask(NamedTuple):
     """Unvisited nodes, which stand for the subtrees below them.
 
-    ``levels[i]`` are nodes at depth ``depth + i``; the deepest ones are visited first, those of one
-    level in their order. Where the coordination keeps an order, ``order`` is the task's place
-    and ``known`` the rank of the solutions in earlier places: only smaller ranks are needed.
+    ``levels[i]`` are nodes at depth ``depth + i``; the deepest are visited first, and nodes of one
+    level in their order. Where the coordination keeps an order, ``order`` is the task's place and
+    ``known`` the rank of the solutions in earlier places: only smaller ranks are needed.
     """
 
     depth: int
@@ -113,7 +113,7 @@ def exception_text(error: BaseException, who: str = "a worker") -> str:
 
 @dataclass
 class Report:
-    """The work that a worker has done on a task since its last report of that task.
+    """The work of a worker on a task since its last report of that task.
 
     ``total`` is the fold of an enumeration. ``given_away`` are nodes, as (depth, node), that become
     tasks of their own. ``kept``, if not None, is the part of the task that is left: if the worker

@@ -304,7 +304,8 @@ class Coordinator:
     def _solutions(self, solutions: list[RankedSolution], base: int, making: bool) -> None:
         """Keep the best solutions; among equal ones the order decides, if there is one.
 
-        Solutions of the task that makes all other tasks (``making``) precede those of later tasks.
+        Solutions of the task that makes all other tasks (``making``) precede solutions of later
+        tasks.
         """
         if not solutions:
             return

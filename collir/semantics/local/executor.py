@@ -249,10 +249,10 @@ class RankRun:
         Raises:
             LocalError: the rank does not have them.
         """
-        found = self.values[value]
-        if found is None:
+        held = self.values[value]
+        if held is None:
             raise LocalError(f"rank {self.number} uses {_name(value)}, which it does not hold")
-        return found
+        return held
 
     # --- arguments and results ----------------------------------------------------------------
 
@@ -393,9 +393,9 @@ class RankRun:
         else:
             start = self.first + self.own(op.start.data)
             end = start + x.bytes
-            for other, (low, high) in self.live.items():
+            for occupant, (low, high) in self.live.items():
                 if start < high and low < end:
-                    raise LocalError(f"{name} lies where {other.name} does")
+                    raise LocalError(f"{name} lies where {occupant.name} does")
             if end > self.arena.size:
                 raise LocalError(f"{name} lies outside of the arena")
             data = self.arena[start:end].view(NUMPY[x.dtype])

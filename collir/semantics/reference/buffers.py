@@ -81,8 +81,10 @@ def block_slices(mesh: Mesh, rank: int, x: DistType) -> tuple[slice, ...]:
 
 
 def _parts(tensor: Array, count: int, x: DistType, rng: np.random.Generator) -> Iterator[Array]:
-    """Yield ``count`` random tensors that reduce to ``tensor`` under a type: integers that the
-    dtype of the type has, if those of the tensor are."""
+    """Yield ``count`` random tensors that reduce to ``tensor`` under a type.
+
+    They are integers that the dtype of the type can represent, if the elements of ``tensor`` are.
+    """
     dtype, reduction = tensor.dtype, x.reduction
     if count == 1 or reduction is None:
         yield from [tensor] * count
@@ -90,8 +92,8 @@ def _parts(tensor: Array, count: int, x: DistType, rng: np.random.Generator) -> 
     if dtype.kind == "b":
         owner = rng.integers(0, count, size=tensor.shape)
         for index in range(count):
-            other = rng.integers(0, 2, size=tensor.shape).astype(dtype)
-            away = tensor & other if reduction is Reduction.MAX else tensor | other
+            noise = rng.integers(0, 2, size=tensor.shape).astype(dtype)
+            away = tensor & noise if reduction is Reduction.MAX else tensor | noise
             yield np.where(owner == index, tensor, away)
     elif reduction in (Reduction.MAX, Reduction.MIN):
         owner = rng.integers(0, count, size=tensor.shape)

@@ -343,7 +343,7 @@ def _joined(at: Index, pieces: Sequence[SelectPiece]) -> Expr:
 
 
 def outline(value: Expr) -> object:
-    """Return a key that is equal for values that may be parts of one value."""
+    """Return a key by which parts of one value are found; it is equal for all of them."""
     if isinstance(value, Select):
         return len(value.branches)
     terms = frozenset((_outline_of(term.summand), times) for term, times in value.terms)
@@ -382,7 +382,7 @@ def _continued(
 def _stepped(value: Expr, var: Var, next_value: Expr, wide: Var, period: int) -> Expr | None:
     """Return a value whose indices increase by a step after every period, as ``next_value`` says.
 
-    A buffer that is cut into blocks of 4 and put together again in reverse is of that form.
+    A buffer cut into blocks of 4 and put together again in reverse has this form.
     """
     indices, next_indices = list(indices_in(value)), list(indices_in(next_value))
     if len(indices) != len(next_indices):
@@ -419,8 +419,8 @@ def substituted(expr: Expr, values: Values) -> Expr:
         else:
             others.append(scaled(new, times))
     total: Expr = collected(expr.number, terms)
-    for other in others:
-        total = added(total, other)
+    for addend in others:
+        total = added(total, addend)
     return total
 
 

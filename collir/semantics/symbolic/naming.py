@@ -5,10 +5,10 @@ what a contraction over a sharded index becomes when its parts are added. So eve
 into the digits that occur alone, and digits that only occur side by side are joined (``recut``).
 
 An order of variables must not depend on their names. Variables are coloured by where they occur,
-and again by the colours of those that they occur with, until no more can be told apart
-(``ordered``, the refinement of Weisfeiler and Leman). Variables that cannot be told apart are
-nearly always exchangeable. If they are not, equal sums may get different forms: a proof may fail
-then, and is never wrong.
+and again by the colours of the variables beside them, until no more can be told apart (``ordered``,
+the refinement of Weisfeiler and Leman). Variables that cannot be told apart are nearly always
+exchangeable. If they are not, equal sums may get different forms: a proof may fail then, and is
+never wrong.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -154,14 +154,14 @@ def _coefficients(
     for digit, part in digits.items():
         assert isinstance(digit.base, Var)
         by_base.setdefault(digit.base, []).append((digit, part))
-    found: dict[Var, dict[int, int]] = {part: {} for part in digits.values()}
+    coefficients: dict[Var, dict[int, int]] = {part: {} for part in digits.values()}
     for number, index in enumerate(indices):
         for times, (base, lo, n) in index.terms:
             for digit, part in by_base.get(base, ()) if isinstance(base, Var) else ():
                 if lo <= digit.lo and digit.lo * digit.n <= lo * n:
-                    of = found[part]
+                    of = coefficients[part]
                     of[number] = of.get(number, 0) + times * (digit.lo // lo)
-    return found
+    return coefficients
 
 
 def _chains(parts: Sequence[Var], found: Mapping[Var, Mapping[int, int]]) -> Iterator[list[Var]]:

@@ -58,10 +58,10 @@ def _joined_terms(terms: list[SummedTerm]) -> list[SummedTerm]:
     left = sorted(terms, key=lambda term: -sum(index.offset for index in indices_of(term)))
     while left:
         term = left.pop()
-        for other in done:
-            both = _both(other, term) or _both(term, other)
+        for earlier in done:
+            both = _both(earlier, term) or _both(term, earlier)
             if both is not None:
-                done.remove(other)
+                done.remove(earlier)
                 left.append(both)
                 break
         else:
@@ -187,6 +187,6 @@ def _opened(term: SummedTerm) -> tuple[Expr, list[Var]]:
 
 
 def _ahead(index: Index, old: Var, wide: Var) -> Index:
-    """Return an index over a range that begins one position before that of ``old``."""
+    """Return an index over a range that begins one position before the range of ``old``."""
     step = sum(times for times, (base, lo, _) in index.terms if base == old and lo == 1)
     return shifted(stretched(index, old, wide), -step)

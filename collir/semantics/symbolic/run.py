@@ -98,7 +98,7 @@ class AnyRun(ABC, Generic[V]):
         return place_at((str(var.name), digit.offset) for var, digit in digits.items())
 
     def argument(self, index: int, x: DistType) -> V:
-        """Return the value of an argument, whose elements are those of an input."""
+        """Return the value of an argument, which has the elements of an input."""
         parts = (self.mesh.by_name[axis].size for axis in self.mesh.ordered(x.partial))
         self.computations.arguments[index] = (*map(int, x.shape), *parts)
         return self.elements(x, lambda at: Input(index, at, x.dtype))

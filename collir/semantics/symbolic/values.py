@@ -93,8 +93,8 @@ class Computations:
         variables: the positions and coordinates that each result depends on.
         numbers: the numbers of the computations in ``known``.
         bodies: for each loop the number of its body; equal bodies have the same number.
-        arguments: the numbers of positions in each dimension of an argument, then those of
-            coordinates on the sub-axes that it is partial over.
+        arguments: the number of positions in each dimension of an argument, then the number of
+            coordinates on each sub-axis that it is partial over.
         of_models: whether there are operations of models. These are known functions, which may be
             equal where their forms differ.
         as_atoms: whether all results of these are unknown functions of whole tensors. That proves

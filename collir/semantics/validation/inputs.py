@@ -1,8 +1,8 @@
 """Inputs of runs at which operations respond: nothing saturates, and every constant matters.
 
-A weight is divided by the root of the number of its products that are added up, so values stay
-near 1 through many layers, and a softmax or a tanh answers to all of them. Integers that select are
-positions that exist. All numbers have few digits, so that sums and products of inputs are exact.
+A weight is divided by the root of the number of its products that are added up, so values stay near
+1 through many layers, and a softmax or a tanh answers to all of them. Integers that select are
+existing positions. All numbers have few digits, so that sums and products of inputs are exact.
 """
 
 import math

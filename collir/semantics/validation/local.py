@@ -75,8 +75,8 @@ def _is_close(x: Array, y: Array) -> bool:
         return False
     if x.dtype.kind in "iub":
         return bool(np.array_equal(x, y))
-    wide, other = x.astype(np.float64), y.astype(np.float64)
+    wide, wide_y = x.astype(np.float64), y.astype(np.float64)
     bits = 8 * x.dtype.itemsize
     unit = {64: 2.0**-52, 32: 2.0**-23}.get(bits, 2.0**-7)
     largest = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
-    return bool(np.allclose(wide, other, rtol=0.0, atol=_CLOSE * unit * largest, equal_nan=True))
+    return bool(np.allclose(wide, wide_y, rtol=0.0, atol=_CLOSE * unit * largest, equal_nan=True))

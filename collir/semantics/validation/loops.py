@@ -6,12 +6,12 @@ iteration, and stay equal after each one. So the loops compute the same, and cou
 function in the proof of the functions around them. The proof takes as long for 96 iterations as for
 2.
 
-If such a proof fails, both functions get forms that are more alike. First, loops of equally many
-iterations become one, where the second needs of the first what this stacks only. If that is not
-enough, carries that the slices give are removed, as those of what is ahead: what a loop begins with
-is proven to be what the slices in front of its own would give. Then loops with equal bodies are cut
-where the others end, and short parts are unrolled. That takes as long for 96 iterations as for 2,
-too.
+If such a proof fails, both functions get forms that are more alike. First, two loops of equally
+many iterations become one, if the second needs nothing of the first but its stacks. If that is not
+enough, carries that slices determine are removed, such as the carries of steps that run ahead: the
+initial value of such a carry is proven to equal what the slices in front of the loop's own would
+give. Then loops with equal bodies are cut where the others end, and short parts are unrolled. That
+takes as long for 96 iterations as for 2, too.
 
 If that fails, the iterations of both are proven one after the other, unless they are too many.
 """

@@ -2,9 +2,9 @@
 
 Both functions are executed on expressions (``semantics.symbolic``), and the expressions of their
 results are compared. Equal expressions prove that the functions compute the same. If the
-expressions differ, an input element is searched for that counts another number of times in some
-result element: that proves that they do not compute the same. In this search casts count as if
-they changed nothing. Expressions that differ without such an element prove nothing.
+expressions differ, the search is for an input element that counts another number of times in some
+result element, which proves that the functions differ. In this search casts count as if they
+changed nothing. Expressions that differ without such an element prove nothing.
 """
 
 from collections.abc import Sequence
@@ -225,9 +225,9 @@ def _doubtful(difference: ProvenDifference, computations: Computations) -> bool:
     atoms = [difference.atom, difference.more.atom if difference.more else None]
     for number in [atom.number for atom in atoms if isinstance(atom, Opaque)]:
         computation = computations.known[number]
-        for other in computations.known:
-            similar = other is not computation and comparable(computation, other)
-            if similar and not _differ(computation, other):
+        for known in computations.known:
+            similar = known is not computation and comparable(computation, known)
+            if similar and not _differ(computation, known):
                 return True
     return False
 

@@ -51,9 +51,9 @@ class Response:
 
     Attributes:
         operations: the number of operations that results depend on.
-        tried: those that were changed.
-        silent: those of them that no result responded to.
-        blind: the names of these, each once.
+        tried: the number of operations that were changed.
+        silent: the number of changed operations to which no result responded.
+        blind: the names of the silent operations, each once.
     """
 
     operations: int = 0
@@ -117,8 +117,10 @@ def _name(op: DistOp) -> str:
 
 
 def _live(block: Block, wanted: Iterable[int]) -> tuple[list[DistOp], set[SSAValue]]:
-    """Return the operations that some final values of a block depend on, in order and with those in
-    loops, and all values that they need.
+    """Return the operations that some final values of a block depend on, and all values that they
+    need.
+
+    Operations are in order, and include the operations in loops.
 
     Args:
         wanted: the numbers of the values.

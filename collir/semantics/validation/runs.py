@@ -71,7 +71,7 @@ def run_both(before: FuncOp, after: FuncOp, types: Sequence[DistType], seed: int
     arguments = arguments_of([meaning(function)[1] for function in (before, after)])
     elements = sum(memory_needed(function, _WIDE) for function in functions) // _WIDE
     runs = min(len(KINDS), max(2, _ENOUGH // (elements + 1)))
-    one, other = map(factors_of, functions)
+    first_factors, second_factors = map(factors_of, functions)
     trials: list[EqualRun] = []
     for number, kind in enumerate(KINDS[:runs]):
         rng = np.random.default_rng([seed, number])
@@ -80,7 +80,10 @@ def run_both(before: FuncOp, after: FuncOp, types: Sequence[DistType], seed: int
             distribute(mesh, tensor, dist_type(x), rng)
             for tensor, x in zip(inputs, before.args, strict=True)
         ]
-        changes = [None, *(Rounding(d, seed + number, one ^ other) for d in (1, -1))]
+        changes = [
+            None,
+            *(Rounding(d, seed + number, first_factors ^ second_factors) for d in (1, -1)),
+        ]
         compared = _compared(functions, types, buffers, changes, kind)
         if isinstance(compared, ComparedRuns):
             return compared

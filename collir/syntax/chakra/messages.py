@@ -230,7 +230,7 @@ def read_attribute(data: bytes) -> tuple[str, Value]:
     Raises:
         WireError: the bytes are none.
     """
-    name, found = "", None
+    name, converted = "", None
     for number, wire_type, value in wire.fields(data):
         if number == 1:
             _checked(number, wire_type, BYTES)
@@ -239,12 +239,12 @@ def read_attribute(data: bytes) -> tuple[str, Value]:
         elif number in _SCALARS:
             expected, convert = _SCALARS[number]
             _checked(number, wire_type, expected)
-            found = convert(value)
+            converted = convert(value)
         elif 3 < number <= _LAST:
             _checked(number, wire_type, BYTES)
             assert isinstance(value, bytes)
-            found = tuple(_listed(value, *_SCALARS[number - 1]))
-    return name, False if found is None else found
+            converted = tuple(_listed(value, *_SCALARS[number - 1]))
+    return name, False if converted is None else converted
 
 
 _NUMBERS = {1: "id", 3: "type", 6: "start", 7: "duration"}
@@ -277,8 +277,8 @@ def read_node(data: bytes) -> ChakraNode:
             if number == 2:
                 name = text(value)
                 continue
-            key, found = read_attribute(value)
-            attributes[key] = found
+            key, attribute = read_attribute(value)
+            attributes[key] = attribute
     kind = numbers.pop("type")
     if kind not in set(NodeType):
         raise WireError(f"there is no node of type {kind}")

@@ -61,12 +61,12 @@ def balanced(works: Sequence[PlaceWork], layers: int, rows: int = 1) -> Balance 
 
     Returns: None if there are no such numbers, or memory has no room.
     """
-    found = [
+    balances = [
         Balance(totals, units, max(w.time(n) for w, n in zip(works, totals, strict=True)))
         for units in range(rows, layers // len(works) + 1)
         if layers % units == 0 and (totals := _shared(works, layers // units, units)) is not None
     ]
-    return min(found, key=lambda balance: balance.time, default=None)
+    return min(balances, key=lambda balance: balance.time, default=None)
 
 
 def _shared(works: Sequence[PlaceWork], count: int, units: int) -> tuple[int, ...] | None:
@@ -152,8 +152,8 @@ def limited(
     limits: list[PlaceWork] = []
     for place, work in enumerate(works):
         points = sorted({(totals[place], sizes[place]) for totals, sizes in peaks.items()})
-        (n, size), (m, other) = points[0], points[-1]
-        slope = (other - size) / (m - n) if m != n else other / m
-        room = m + (memory - other) / slope if slope > 0 else math.inf
+        (n, size), (m, last_size) = points[0], points[-1]
+        slope = (last_size - size) / (m - n) if m != n else last_size / m
+        room = m + (memory - last_size) / slope if slope > 0 else math.inf
         limits.append(replace(work, most=math.floor(room) if room < math.inf else room))
     return limits

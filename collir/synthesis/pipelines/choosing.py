@@ -119,10 +119,10 @@ def best_choice(
     for number, trial in enumerate(sorted(trials, key=lambda trial: trial.bound)):
         share = (until - monotonic()) / (len(trials) - number)
         ended = trial.search(_least(trials), max(0.0, share)) or ended
-    found = [trial for trial in trials if trial.time < math.inf]
-    if not found:
+    finite = [trial for trial in trials if trial.time < math.inf]
+    if not finite:
         raise trials[0].no_schedule()
-    best = min(found, key=lambda trial: trial.time)
+    best = min(finite, key=lambda trial: trial.time)
     best.improve(until)
     bound = min(best.time, *(trial.bound for trial in trials))
     limited = any(trial.is_limited for trial in trials)
@@ -222,14 +222,14 @@ class _Trials:
         if self.bound >= known * (1 - SLACK):
             return ""
         try:
-            found = best_schedule(self.work, None if seconds == math.inf else seconds)
+            schedule = best_schedule(self.work, None if seconds == math.inf else seconds)
         except NoScheduleError as error:
             self.none_fits = error.proven and self.time == math.inf
             self.bound = math.inf if self.none_fits else self.bound
             return "" if error.proven else TIME
-        self._simulate(found.schedule, found.origin if found.origin in RULES else "")
-        self.bound = max(self.bound, self.outside + found.bound)
-        return found.reason
+        self._simulate(schedule.schedule, schedule.origin if schedule.origin in RULES else "")
+        self.bound = max(self.bound, self.outside + schedule.bound)
+        return schedule.reason
 
     def improve(self, until: float) -> None:
         """Look for schedules that are faster with the delays of sends in the best simulation."""

@@ -76,9 +76,9 @@ def _exchanges(work: PipelineWork, run: PipelineRun) -> list[Position]:
         task, start = orders[place][index], starts[place][index]
         at = None
         for part in work.graph.needs.get(task.part, ()):
-            other, n = position[Task(*part, task.microbatch)]
-            if ends[other][n] + work.sends.get((part, task.part), 0.0) == start:
-                at = other, n
+            task_place, n = position[Task(*part, task.microbatch)]
+            if ends[task_place][n] + work.sends.get((part, task.part), 0.0) == start:
+                at = task_place, n
         if index and ends[place][index - 1] == start:
             before = orders[place][index - 1]
             needed = before.part in work.graph.needs.get(task.part, ())

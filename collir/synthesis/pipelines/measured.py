@@ -120,8 +120,11 @@ def seconds_on(tasks: Iterable[StepTask], device_class: int) -> float:
 
 
 def links_bound(work: PipelineWork, simulation: Simulation) -> float:
-    """Return the least seconds of a pipeline whose streams are always sending, between the first
-    task that sends and the last one that receives."""
+    """Return a lower bound of the seconds of a pipeline, from the sending alone.
+
+    Its streams are taken to send without a pause, from the first task that sends to the last one
+    that receives.
+    """
     tables, program = work.tables, simulation.program
     number = {part: n for n, part in enumerate(tables.parts)}
     ends: list[float] = []
@@ -219,7 +222,7 @@ def _kept(pipeline: Pipeline, mesh: Mesh) -> Mapping[int, KeptActivations]:
 
 
 def _bytes(call: CallOp, users: tuple[CallOp | None, ...], mesh: Mesh) -> float:
-    """Return the bytes of those results of a task that some other tasks take."""
+    """Return the bytes of the results of a task that other given tasks take."""
     return sum(
         float(dist_type(result).local_bytes(mesh))
         for result in call.results

@@ -92,9 +92,11 @@ def plan_of(wanted: Wanted, loop: RepeatOp, axis: PipelineAxis) -> StagePlan:
 
 
 def optimal_plans(wanted: Wanted, loop: RepeatOp, axis: PipelineAxis) -> list[StagePlan]:
-    """Return the plans among which the best schedule is searched, each with a first schedule: those
-    of all rules that fit, with the wanted number of rounds of chunks. Given layers decide the
-    number of chunks."""
+    """Return the plans among which the best schedule is searched, each with a first schedule.
+
+    They are the plans of all rules that fit, with the wanted number of rounds of chunks. Given
+    layers decide the number of chunks.
+    """
     size, count, layers = axis.size, loop.times, wanted.layers or None
     plans: list[StagePlan] = []
     for rule in RULES.values():

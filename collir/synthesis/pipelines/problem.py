@@ -111,7 +111,7 @@ class SchedulingProblem(Problem[StartedTasks]):
         return max(node.clocks) if min(node.counts) == self._all else None
 
     def key(self, node: StartedTasks) -> Hashable:
-        """Return the tasks that have started and those that were passed over."""
+        """Return the tasks that have started and the tasks that were passed over."""
         return node.counts, node.passed
 
     def cost(self, node: StartedTasks) -> tuple[float, ...]:

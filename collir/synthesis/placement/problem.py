@@ -201,10 +201,9 @@ class PlacementProblem(Problem[PartialMatrix]):
     def finish(self) -> None:
         """Cost complete matrices until the deadline; at least one, if there is any.
 
-        Those that the search has reached are costed; if it has reached none, the most promising
-        child is followed to some. The most promising matrices come first. Among similarly promising
-        ones those that split axes the least come first: their programs have fewer steps, and are
-        found sooner.
+        Matrices that the search has reached are costed; if it has reached none, it follows the most
+        promising child. The most promising matrices come first; among similarly promising ones, the
+        matrices that split axes least: their programs have fewer steps, and are found sooner.
         """
         node = self.root()
         while not any(reached.complete for reached in self._node_bounds):
@@ -371,10 +370,10 @@ class PlacementProblem(Problem[PartialMatrix]):
         limit = max(0.1, min(self.program_limit, self.deadline - monotonic()))
         seconds = None if math.isinf(limit) else limit
         options = SearchOptions(self._model, 1, seconds=seconds)
-        found = Pricing(mesh, source, target, options).searched()
-        proven = not found.cut
-        if found.candidates:
-            return found.candidates[0].time, proven
+        synthesis = Pricing(mesh, source, target, options).searched()
+        proven = not synthesis.cut
+        if synthesis.candidates:
+            return synthesis.candidates[0].time, proven
         if not proven:
             return math.inf, False
         raise CostError("none of the programs for this has a cost")

@@ -165,8 +165,8 @@ def _programs(row: Sequence[DistOp], mesh: Mesh, dtype: DType) -> Iterator[_Prog
     """Yield the programs in which the terms of all sub-axes of the first reduction are sent, or of
     its first sub-axes only.
 
-    The sub-axes of an all_reduce are taken from the innermost level outwards. Those of a
-    reduce_scatter keep their order, which is that of the blocks.
+    The sub-axes of an all_reduce are taken from the innermost level outwards. The sub-axes of a
+    reduce_scatter keep their order, because the blocks have it.
     """
     op = row[0]
     x, axes = dist_type(op.input), op.over
@@ -205,8 +205,8 @@ def _program(
     steps.then(REDUCED[x.reduction], dims=(0,))
     if rest:
         steps.then("reduce_scatter", axes=rest, dim=dim)
-    for other in behind:
-        steps.then(other.mnemonic, **other.arguments)
+    for later in behind:
+        steps.then(later.mnemonic, **later.arguments)
     wide = steps.value
     steps.then("cast", dtype=x.dtype.value)
     if not op.kind.shards:

@@ -147,8 +147,9 @@ def dims_of(
 ) -> list[int | None]:
     """Return for every step the dimension that it works on.
 
-    The dimension is that of the step, else the one that its sub-axes shard at an end, else the
-    first that divides among all sub-axes that are scattered on the way. None: there is none.
+    A step may name its dimension. Otherwise its sub-axes name it, if they shard it at one end of
+    the program. Otherwise it is the first dimension that divides among all sub-axes scattered on
+    the way; None if there is none.
     """
     between = next(iter(_dims_to_try(mesh, source, target, steps)), -1)
     dims: list[int | None] = []

@@ -80,8 +80,8 @@ def synthesise(
         (*source.axes, *target.axes)
     ):
         paths = LayoutPaths(mesh, source, target, model, memory, scale, without)
-        found = cheapest(paths, top, seconds)
-        return _synthesis(found.candidates, paths.root().bound, [found])
+        programs = cheapest(paths, top, seconds)
+        return _synthesis(programs.candidates, paths.root().bound, [programs])
     search = _UnorderedSearch(mesh, source, target, model, top, memory, seconds, scale, without)
     plain = search.programs()
     in_chunks = search.programs_in_chunks(chunks)
@@ -143,7 +143,7 @@ class _UnorderedSearch:
             self.results.append(cheapest(paths, self.top, self._seconds_left()))
             self.least = min(self.least, paths.root().bound)
         by_steps: dict[tuple[CollectiveStep, ...], StepSequence] = {}
-        for candidate in (c for found in self.results for c in found.candidates):
+        for candidate in (c for result in self.results for c in result.candidates):
             known = by_steps.get(candidate.steps)
             if known is None or candidate.time < known.time:
                 by_steps[candidate.steps] = candidate
@@ -176,8 +176,8 @@ def _synthesis(
     cut: str = "",
 ) -> Synthesis:
     """Return the outcome of searches; ``cut`` says why others were left out."""
-    ended = next(filter(None, (found.ended for found in searches)), cut)
-    bounds = [least if cut or found.bound is None else found.bound for found in searches]
+    ended = next(filter(None, (search.ended for search in searches)), cut)
+    bounds = [least if cut or search.bound is None else search.bound for search in searches]
     best = listed[0].time if listed else None
     gap = gap_of(best, max(least, min(bounds))) if ended else 0.0
     return Synthesis(tuple(listed), least, ended, gap)
@@ -197,5 +197,5 @@ def _smaller(axes: frozenset[str]) -> Iterator[tuple[str, ...]]:
 
 
 def order(candidate: StepSequence) -> tuple[float, int]:
-    """Return a key that sorts faster programs first, and of equal ones those of fewer steps."""
+    """Return a key that sorts faster programs first, and programs of fewer steps among equals."""
     return float(f"{candidate.time:.9e}"), len(candidate.steps)

@@ -28,8 +28,8 @@ from collir.synthesis.searching import MOST_PROGRAMS, TIMED, record_cut_off, rem
 def needs_search(op: Operation) -> bool:
     """Return whether other programs may take the place of an operation.
 
-    They may replace a redistribution, a permute, and a collective that searches know and that does
-    not say which algorithm it uses.
+    They may replace a redistribution, a permute, and a collective that searches know, unless it
+    names its algorithm.
     """
     if is_placeholder(op):
         return True
@@ -129,15 +129,15 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
         DiagnosticError: a redistribution has no program; or as for ``search_programs``.
     """
     own = _own_seconds(op, options)
-    found = priced_programs(op, options, own)
-    if op.kind.placeholder and not found.candidates:
-        raise DiagnosticError.at(op, _why_none(bool(found.ended), options.memory is not None))
-    listed = [(candidate.time, candidate.program) for candidate in found.candidates]
+    priced = priced_programs(op, options, own)
+    if op.kind.placeholder and not priced.candidates:
+        raise DiagnosticError.at(op, _why_none(bool(priced.ended), options.memory is not None))
+    listed = [(candidate.time, candidate.program) for candidate in priced.candidates]
     if own is None:  # other programs may have a cost
-        return Choices(listed or [(0.0, None)], found.ended, found.gap)
+        return Choices(listed or [(0.0, None)], priced.ended, priced.gap)
     better = [choice for choice in listed if choice[0] < own * (1 - TIE)]
     others = [choice for choice in listed[len(better) :] if not _same(op, choice[1])]
-    return Choices([*better, (own, None), *others][: options.top], found.ended, found.gap)
+    return Choices([*better, (own, None), *others][: options.top], priced.ended, priced.gap)
 
 
 def priced_programs(op: DistOp, options: SearchOptions, own: float | None) -> Priced:
@@ -151,7 +151,7 @@ def priced_programs(op: DistOp, options: SearchOptions, own: float | None) -> Pr
         DiagnosticError: see ``search_programs``.
     """
     mesh = placed_mesh(op)
-    found = Pricing(
+    priced = Pricing(
         mesh,
         dist_type(op.operands[0]),
         dist_type(op.result),
@@ -160,14 +160,14 @@ def priced_programs(op: DistOp, options: SearchOptions, own: float | None) -> Pr
         math.inf if own is None else own,
         fixed_programs(op, mesh) if options.memory is None else (),
     ).best(lambda top: search_programs(op, replace(options, top=top)))
-    if found.gap and not record_cut_off(TIMED, options.seconds):
+    if priced.gap and not record_cut_off(TIMED, options.seconds):
         remark(
             op,
             f"of the programs of this {op.mnemonic}, the {MOST_PROGRAMS} that send for the "
             "shortest time were timed with what devices copy: another may be faster by up to "
-            f"{100 * found.gap:.2g} %",
+            f"{100 * priced.gap:.2g} %",
         )
-    return found
+    return priced
 
 
 def _own_seconds(op: DistOp, options: SearchOptions) -> float | None:
@@ -194,12 +194,12 @@ def best_between(
         return None
 
     try:
-        found = Pricing(mesh, source, target, options).searched()
+        synthesis = Pricing(mesh, source, target, options).searched()
     except (CostError, LayoutError):
         return None
-    if found.cut:
-        record_cut_off(found.cut, options.seconds)
-    best = next(iter(found.candidates), None)
+    if synthesis.cut:
+        record_cut_off(synthesis.cut, options.seconds)
+    best = next(iter(synthesis.candidates), None)
     return (best.time, best.program) if best else None
 
 

@@ -8,10 +8,10 @@ busiest of these sets the pace:
 
 So a path has several costs: its sum, and its load on each stream and port. Of two paths to a state,
 one replaces the other only if none of its costs is greater (Pareto labels). The best programs under
-that formula, for each number of chunks, are then scheduled, and the times that are reported are
-those of the schedules. The formula holds for a steady state, and may be off where steps of one
-stream or port are not neighbours. So programs are compared with ``least``: a lower bound for the
-busiest port by any program, on any number of chunks.
+that formula, for each number of chunks, are then scheduled, and the schedules give the reported
+times. The formula holds for a steady state, and may be off where steps of one stream or port are
+not neighbours. So programs are compared with ``least``: a lower bound for the busiest port by any
+program, on any number of chunks.
 """
 
 import math
@@ -192,8 +192,8 @@ def pipelined(
 def least_on(costs: Sequence[StepCost], chunks: int) -> float:
     """Return a lower bound on the seconds of any schedule of steps on chunks.
 
-    A stream does its steps one after the other, behind the steps of the first chunk that come
-    before, and in front of those of the last chunk that come after.
+    A stream runs its steps one after the other. In the first chunk, other steps come before them;
+    in the last chunk, other steps come after them.
     """
     tasks = _tasks(costs, 1)
     least = 0.0
@@ -230,7 +230,8 @@ def _tasks(costs: Sequence[StepCost], chunks: int) -> list[StepTask]:
 def _order(
     steps: Sequence[CollectiveStep], chunks: int, starts: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield all steps in the order of ``starts``: pairs (chunk, which of its steps that send).
+    """Yield all steps in the order of ``starts``: pairs of a chunk and the number of its sending
+    step.
 
     A local step comes right before the next step of its chunk that sends, or at the end.
     """

@@ -102,18 +102,18 @@ class Pricing:
         top, first = self.options.top, search(self.options.top)
         synthesis = first
         while True:
-            found = synthesis.candidates
-            timed = {c.program: self._timed(c) for c in found}
+            candidates = synthesis.candidates
+            timed = {c.program: self._timed(c) for c in candidates}
             timed |= {x: self._fixed(x) for x in self.fixed if x not in timed}
             listed = sorted(filter(None, timed.values()), key=order)[: self.options.top]
             ended, gap = synthesis.ended, 0.0
-            if len(found) < top or ended or not self._copies_take_time:
+            if len(candidates) < top or ended or not self._copies_take_time:
                 break
             due = min(self.known, listed[-1].time if len(listed) == self.options.top else math.inf)
-            if due <= found[-1].time * (1 + TIE):
+            if due <= candidates[-1].time * (1 + TIE):
                 break
             if top >= MOST_PROGRAMS:
-                gap = gap_of(due, found[-1].time) or 0.0
+                gap = gap_of(due, candidates[-1].time) or 0.0
                 break
             top = min(4 * top, MOST_PROGRAMS)
             synthesis = search(top)

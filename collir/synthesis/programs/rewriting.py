@@ -148,7 +148,7 @@ def rewriter_at(op: Operation, listener: PatternRewriterListener | None) -> Patt
 
 
 def erase(ops: Sequence[Operation]) -> None:
-    """Erase operations, of which only later ones use the earlier ones."""
+    """Erase operations whose results only later ones among them use."""
     for op in reversed(ops):
         PatternRewriter(op).erase(op)
 

@@ -39,8 +39,8 @@ def sink_into_loops(module: ModuleOp, options: SearchOptions) -> None:
             continue
         for loop in reversed(repeats_in(function)):
             numbers = range(len(loop.carried), len(loop.results))
-            found = {number: _sunk(loop, number, options) for number in numbers}
-            if sunk := {number: x for number, x in found.items() if x is not None}:
+            tried = {number: _sunk(loop, number, options) for number in numbers}
+            if sunk := {number: x for number, x in tried.items() if x is not None}:
                 _rewrite(loop, sunk)
 
 

@@ -43,8 +43,8 @@ def programs_by_size(
     """
     cheapest: dict[Programs, None] = {}
     for scale in scales:
-        found = choices_in(function, replace(options, scale=scale))
-        cheapest.setdefault(tuple(choices.listed[0][1] for choices in found))
+        all_choices = choices_in(function, replace(options, scale=scale))
+        cheapest.setdefault(tuple(choices.listed[0][1] for choices in all_choices))
     return list(cheapest)
 
 

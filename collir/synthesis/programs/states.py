@@ -78,8 +78,8 @@ class StatePaths(Paths[int]):
 
     Attributes:
         between: the sub-axes that may shard the value on the way, and do at neither end.
-        units: the sets of sub-axes that change together: single sub-axes, or where the graph would
-            be too large, those of one level and one kind of change.
+        units: the sets of sub-axes that change together: single sub-axes, or, where the graph would
+            be too large, all sub-axes of one level and one kind of change.
         padding: the factor by which the value grows so that it divides among ``between``.
         graph: the states and edges.
         costs: for each edge a lower bound on its seconds, the tie included.

@@ -154,8 +154,8 @@ class _Accumulation:
             self.reductions.append((op, times))
             self.types[value] = dist_type(op.input)
             return True
-        found = [self._find(operand, times) for operand in op.operands]
-        if op.kind.sends or not any(found):
+        by_operand = [self._find(operand, times) for operand in op.operands]
+        if op.kind.sends or not any(by_operand):
             return False
         self._retype(op)
         return True

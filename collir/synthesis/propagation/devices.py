@@ -40,7 +40,7 @@ def places_of(mesh: Mesh) -> list[DeviceOfKind]:
         return [DeviceOfKind(machine.slowest)]
     names = [""] if level is None else [n for n, c in machine.levels[level].kinds for _ in range(c)]
     inside = mesh.devices // len(names)
-    found: dict[object, DeviceOfKind] = {}
+    places: dict[object, DeviceOfKind] = {}
     for rank in range(mesh.devices):
         device = machine.slowest if level is None else machine.kind_of[names[rank // inside]]
         coordinates = {
@@ -51,8 +51,10 @@ def places_of(mesh: Mesh) -> list[DeviceOfKind]:
         held = tuple(
             axis.weights[_index(mesh, tuple(axis.sizes), coordinates)] for axis in weights.values()
         )
-        found.setdefault((device, held), DeviceOfKind(device, coordinates if mesh.uneven else None))
-    return list(found.values())
+        places.setdefault(
+            (device, held), DeviceOfKind(device, coordinates if mesh.uneven else None)
+        )
+    return list(places.values())
 
 
 def _index(mesh: Mesh, names: tuple[str, ...], coordinates: Mapping[str, int]) -> int:

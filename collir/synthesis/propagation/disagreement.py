@@ -48,14 +48,14 @@ def _reason(
     assert relation.op is not None
     if index in relation.blocked:
         return f"it needs the whole of {index_text(index)}"
-    for other, axes in choice.axes.items():
-        if other == index or not set(axes) & set(gone):
+    for chosen, axes in choice.axes.items():
+        if chosen == index or not set(axes) & set(gone):
             continue
         for tensor, over in zip(relation.members, relation.indices, strict=True):
-            if other in over and layouts[tensor.number][over.index(other)]:
+            if chosen in over and layouts[tensor.number][over.index(chosen)]:
                 name = value_text(tensor.value, "another operand")
                 who = "the result" if tensor is relation.members[-1] else name
-                return f"{index_text(other)} of {who} is sharded over the same"
+                return f"{index_text(chosen)} of {who} is sharded over the same"
     for tensor, over in zip(relation.members, relation.indices, strict=True):
         for name, size in zip(over, tensor.shape, strict=True):
             if name == index and size % units(mesh, gone):

@@ -65,8 +65,8 @@ def _in_stacks(group: Sequence[Tensor], layout: Layout) -> list[Layout]:
 
 
 def _improved(spreading: Spreading, group: Sequence[Tensor]) -> bool:
-    """Give tensors, and those that share their moves, the layout in which the steps around them are
-    fastest; return whether it is a new one."""
+    """Give tensors that share their moves the layout in which the steps around them are fastest;
+    return whether it is a new one."""
     relations = _around(spreading, (tensor.number for tensor in group))
     operands = {x.number for relation in relations for x in relation.members[:-1]}
     around = {**dict.fromkeys(relations), **dict.fromkeys(_around(spreading, operands))}
@@ -121,10 +121,10 @@ def _candidates(
         for tensor, over in zip(relation.members, relation.indices, strict=True):
             if tensor not in members:
                 continue
-            for other, indices in zip(relation.members, relation.indices, strict=True):
-                if other in members:
+            for member, indices in zip(relation.members, relation.indices, strict=True):
+                if member in members:
                     continue
-                axes = dict(zip(indices, spreading.layouts[other.number], strict=True))
+                axes = dict(zip(indices, spreading.layouts[member.number], strict=True))
                 layout = tuple(
                     () if index == REPEATED or index in relation.blocked else axes.get(index, ())
                     for index in over[len(over) - rank :]

@@ -81,10 +81,10 @@ class Moves:
         for there in (*way(x, to), to):
             if there == x:
                 continue
-            found = next(single_steps(self.mesh, x, there), None)
-            if found is not None:
+            move = next(single_steps(self.mesh, x, there), None)
+            if move is not None:
                 blocks = self._blocks(x), self._blocks(there)
-                yield MoveStep(*found, x, there, _over(found[1]), frozenset(x.axes), *blocks)
+                yield MoveStep(*move, x, there, _over(move[1]), frozenset(x.axes), *blocks)
             else:
                 whole = replace(x, dims=tuple(Dim(dim.size) for dim in x.dims))
                 if whole not in (x, there):

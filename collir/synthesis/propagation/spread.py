@@ -1,7 +1,7 @@
 """The spreading of layouts: from tensors with written types, along relations, to the other tensors.
 
-If all members of a relation with a layout agree on an index, the others follow. Types of inputs
-spread before those of weights, and these before those of states, so that computations stay where
+If all members of a relation with a layout agree on an index, the others follow. The types of inputs
+spread first, then the types of weights, then the types of states, so that computations stay where
 their inputs are; over some sub-axes, weights may go first. Layouts spread along maps first. An
 index that members want over different sub-axes, or two indices over the same one, are a conflict.
 Time settles a conflict when nothing else spreads, and only for a member without a layout.
@@ -68,8 +68,8 @@ class Spreading:
                 self._settle()
 
     def _wake(self, numbers: Collection[int]) -> None:
-        """Look at relations again: first at maps, then in others at the indices that operands share
-        with the result, and last at those that only operands share."""
+        """Look at relations again: first at maps, then at indices that operands share with the
+        result, and last at indices that only operands share."""
         for number in numbers:
             levels = (0,) if self.graph.relations[number].passes_all else (1, 2)
             for level in levels:

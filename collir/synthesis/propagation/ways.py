@@ -1,5 +1,8 @@
-"""The way of a value from one layout to another in single steps: first those that make its blocks
-smaller, then those that move them, last those that make them larger."""
+"""The way of a value from one layout to another in single steps.
+
+Steps that make blocks smaller come first, then steps that move blocks, and last steps that make
+blocks larger.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,7 +33,7 @@ def way(x: DistType, to: DistType) -> Iterator[DistType]:
     for number, dim in enumerate(to.dims):
         own = x.dims[number].axes
         more = dim.axes[len(own) :]
-        held = {axis for other in x.dims for axis in other.axes}
+        held = {axis for own_dim in x.dims for axis in own_dim.axes}
         if more and dim.axes[: len(own)] == own and held.isdisjoint(more):
             for parts in (x.partial, new - x.partial):  # reduce and scatter, then slice
                 taken = _leading(more, parts)
@@ -41,13 +44,13 @@ def way(x: DistType, to: DistType) -> Iterator[DistType]:
                     more = more[len(taken) :]
                     yield x
     for number in range(len(x.dims)):
-        for other, target in enumerate(to.dims):
-            own, there = x.dims[number].axes, x.dims[other].axes
+        for goal_number, target in enumerate(to.dims):
+            own, there = x.dims[number].axes, x.dims[goal_number].axes
             moved = target.axes[len(there) :]
             fits = moved and there + moved == target.axes
-            if number != other and fits and own[len(own) - len(moved) :] == moved:
+            if number != goal_number and fits and own[len(own) - len(moved) :] == moved:
                 x = with_axes(x, number, own[: len(own) - len(moved)])
-                x = with_axes(x, other, target.axes)
+                x = with_axes(x, goal_number, target.axes)
                 yield x
     if x.partial:
         x = x.whole

@@ -1,8 +1,8 @@
 """Layout changes moved from behind a join to its operands, and back.
 
 ``add`` and ``concat`` join several values, and their effect on whole tensors does not depend on
-layouts. So a step that changes the layout of the result may change those of the operands instead,
-and the other way round. The steps that it meets there decide which is cheaper.
+layouts. So a step that changes the layout of the result may change the layouts of the operands
+instead, and the other way round. The neighbouring steps decide which is cheaper.
 """
 
 from collections.abc import Sequence
@@ -208,8 +208,8 @@ def _alike(prices: StepPrices, kind: StepKind, form: Form) -> Form:
 def _exact(form: Form, join: Form, x: DistType) -> bool:
     """Return whether a step and a join may change places, where types let them.
 
-    ``x`` is the operand type of the step. Integers that wrap around do not keep their order when
-    they are added to, so their maximum is not that of the sums.
+    ``x`` is the operand type of the step. Integers that wrap around do not keep their order under
+    an addition, so the maximum of sums is not the sum with the maximum.
     """
     if join.kind.packs or not form.kind.reduces:
         return True

@@ -227,10 +227,10 @@ class StepPrices:
         try:
             limit = None if math.isinf(seconds) else seconds
             options = replace(self.options, top=1, seconds=limit)
-            found = Pricing(self.mesh, source, target, options).searched()
-            if found.cut:
-                record_cut_off(found.cut, self.options.seconds)
-            candidates = found.candidates
+            synthesis = Pricing(self.mesh, source, target, options).searched()
+            if synthesis.cut:
+                record_cut_off(synthesis.cut, self.options.seconds)
+            candidates = synthesis.candidates
             return self._planned(source, target, candidates[0].steps) if candidates else None
         except (CostError, LayoutError):
             return None

@@ -62,7 +62,7 @@ class TimedSteps:
     def orders(self) -> list[tuple[float, list[int]]]:
         """Return the orders that were tried, each with its seconds, the fastest first.
 
-        Of orders that take the same time, the one that issues less ahead comes first.
+        Among orders of the same time, an order that issues less ahead comes first.
         """
         orders = [
             self._together(list(_ListSchedule(self.tasks, johnson).order(ahead)))
@@ -277,8 +277,8 @@ def _behind(needed: Sequence[Collection[int]], ranks: Sequence[float]) -> list[i
     cycle."""
     users: list[list[int]] = [[] for _ in needed]
     for number, before in enumerate(needed):
-        for each in before:
-            users[each].append(number)
+        for earlier in before:
+            users[earlier].append(number)
     missing = [len(before) for before in needed]
     ready = [(ranks[number], number) for number, count in enumerate(missing) if not count]
     heapq.heapify(ready)

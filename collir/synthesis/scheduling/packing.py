@@ -1,7 +1,7 @@
 """Packing of collectives of one kind into one collective on a buffer of all their operands.
 
-Every operand is viewed with a dimension for each sub-axis that shards it, one for the blocks that
-the collective exchanges, and one for the rest of its elements. Operands are concatenated along the
+Every operand is viewed with a dimension for each sub-axis that shards it, one dimension for the
+blocks of the collective, and one for the rest of its elements. Operands are concatenated along the
 last dimension, and results are cut out of it. If the blocks are those of the first dimension, the
 views move no data.
 """

@@ -148,7 +148,7 @@ class _Way(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Alike:
-    """Loops that are alike, each by itself, such as those of the stages of a pipeline.
+    """Loops that are alike, each by itself, such as the loops in the stages of a pipeline.
 
     Attributes:
         loops: the loops, each with its gathers.
@@ -177,8 +177,8 @@ class _Alike:
         """Return the text of a remark on a way, and on the memory of a device."""
         before, least = seconds_text(self.now), seconds_text(self.least)
         if way is not None:
-            one = "a gather" if len(way.ahead) == 1 else f"{len(way.ahead)} gathers"
-            what = f"starts {one} of this repeat an iteration ahead: it takes"
+            gathers = "a gather" if len(way.ahead) == 1 else f"{len(way.ahead)} gathers"
+            what = f"starts {gathers} of this repeat an iteration ahead: it takes"
             after = f"{seconds_text(way.time)} instead of {before}"
             return f"{what} {after}; all together need {memory} of memory"
         what = "keeps the gathers of this repeat where they are: with them ahead it would take"
@@ -214,13 +214,13 @@ class _Choice:
         for count in range(len(steps), 0, -1):
             chosen = smallest_first[:count]
             after = self._simulated(chosen)
-            one = "a gather" if count == 1 else f"{count} gathers"
+            gathers = "a gather" if count == 1 else f"{count} gathers"
             if after.is_faster_than(best[0]):
                 alone = self._simulated(chosen, scheduled=False)
                 text = f"{seconds_text(after.time)} instead of {seconds_text(before.time)}, and "
                 text += f"{after.memory_text} of memory instead of {before.memory_text}"
                 if after.fits and alone.fits and alone.is_faster_than(self.now[1], -TIE):
-                    what = f"starts {one} of this repeat an iteration ahead: {text}"
+                    what = f"starts {gathers} of this repeat an iteration ahead: {text}"
                     best, ahead = (after, alone), chosen
                     continue
                 why = "but slower until steps are put into order"
@@ -228,11 +228,11 @@ class _Choice:
                     why = "which is more than a device has"
                 elif not alone.fits:
                     why = "but more than a device has until steps are put into order"
-                reason = reason or f"with {one} ahead it would be {text}, {why}"
+                reason = reason or f"with {gathers} ahead it would be {text}, {why}"
             elif ahead:
                 break  # it was faster with more of them
             times = seconds_text(after.time), seconds_text(before.time)
-            reason = reason or f"ahead, {one} would take {times[0]}, and now it is {times[1]}"
+            reason = reason or f"ahead, {gathers} would take {times[0]}, and now it is {times[1]}"
         for op in ahead:
             op.properties[AHEAD.name] = UnitAttr()
         self.now = best
@@ -248,7 +248,7 @@ class _Choice:
         known: list[tuple[ModuleOp, dict[RepeatOp, Sequence[DistOp]]]] = []
         for loop, steps in loops.items():
             alone = loop_alone(loop)
-            same = (x for other, x in known if other.is_structurally_equivalent(alone))
+            same = (x for known_loop, x in known if known_loop.is_structurally_equivalent(alone))
             if (alike := next(same, None)) is None:
                 known.append((alone, alike := {}))
             alike[loop] = steps

@@ -100,8 +100,10 @@ def undo_what_does_not_fit(
 
 
 def _names_of_wholes(module: ModuleOp, reorderings: Sequence[Reordering]) -> list[str]:
-    """Return the names of the functions with loops or calls that run reordered steps, without those
-    that fit in no order."""
+    """Return the names of the functions with loops or calls that run reordered steps.
+
+    Functions that fit in no order are left out.
+    """
     changed = {function_of(reordering.before.steps[0][0]) for reordering in reorderings}
     names: list[str] = []
     for function in callees_first(module) if changed else ():
@@ -123,7 +125,7 @@ def _has_memory_for_arguments(function: FuncOp) -> bool:
 
 
 def _too_large(module: ModuleOp, names: Sequence[str], model: CostModel) -> list[str]:
-    """Return those of some function names whose functions need more memory than a device has."""
+    """Return the names of the functions that need more memory than a device has."""
     too_large: list[str] = []
     for function in functions_as_run(module, names) if names else ():
         if not any(map(is_collective, function.walk())):

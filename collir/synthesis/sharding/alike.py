@@ -1,4 +1,4 @@
-"""Alike variables of a sum, such as those of equal layers that are written one after the other.
+"""Alike variables of a sum, such as the variables of equal layers written one after the other.
 
 A colour describes a variable and its surroundings: the meaning of its values, and its costs, with
 the colours of their other variables. Each round of colours sees one step further (Weisfeiler and

@@ -21,7 +21,7 @@ class Eliminated:
     """A sum after the elimination of variables.
 
     Attributes:
-        tables: tables whose least sum is that of the sum before.
+        tables: tables whose least sum equals the least value of the sum before the elimination.
         left: the variables that are not eliminated.
         constant: what is added to the tables.
         steps: for each variable that was eliminated, the scope and the sum of its tables.
@@ -49,7 +49,7 @@ def eliminate(
     kept: Collection[int] = (),
     around: Values | None = None,
 ) -> Eliminated:
-    """Eliminate variables, those first whose sum of tables is smallest.
+    """Eliminate variables, in the order of the size of the table that each makes.
 
     Args:
         sizes: the number of values of each variable.

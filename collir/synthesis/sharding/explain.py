@@ -60,17 +60,17 @@ def explanation(
     others = [n for n in range(len(sharding.ways[number])) if n != values[number]]
     if others:
         kept = {number: np.array(others)}
-        other = least_sum(sharding.sum.restricted(kept), seconds, branch=False)
-        if other.ended == TIME:
+        alternative = least_sum(sharding.sum.restricted(kept), seconds, branch=False)
+        if alternative.ended == TIME:
             text = "what this step takes otherwise was not found within the limit"
             yield Reason(relation.op, text)
             return
-        way = sharding.ways[number][others[other.values[number]]]
-        slower = 100 * (other.sum / solution.sum - 1)
+        way = sharding.ways[number][others[alternative.values[number]]]
+        slower = 100 * (alternative.sum / solution.sum - 1)
         yield Reason(
             relation.op,
             f"the best that is found with this step otherwise ({_axes_text(mesh, way.axes)}) takes "
-            f"{seconds_text(other.sum)}, {slower:.2g} % longer",
+            f"{seconds_text(alternative.sum)}, {slower:.2g} % longer",
         )
 
 

@@ -93,8 +93,8 @@ class Fan:
         seen: list[Numbers] = []
         for needs in (needs for user, needs in pairs if user == variable):
             new = np.ones(len(needs), dtype=bool)
-            for other in seen:
-                new &= other != needs
+            for earlier in seen:
+                new &= earlier != needs
             costs += prices[needs] * new
             seen.append(needs)
         return costs
@@ -209,9 +209,9 @@ def merged(tables: Sequence[FactorTable]) -> list[FactorTable]:
         for variable in scope:
             having.setdefault(variable, set()).add(scope)
     for scope in sorted(added, key=len):
-        larger = [other for other in having[scope[0]] if set(scope) < set(other)] if scope else []
+        larger = [wider for wider in having[scope[0]] if set(scope) < set(wider)] if scope else []
         if larger:
-            into = min(larger, key=lambda other: (added[other].size, other))
+            into = min(larger, key=lambda wider: (added[wider].size, wider))
             added[into] = added[into] + spread(FactorTable(scope, added[scope]), into)
             for variable in scope:
                 having[variable].discard(scope)

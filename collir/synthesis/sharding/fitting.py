@@ -143,7 +143,7 @@ class _Fitting:
         parts = np.stack(self.parts, axis=1)
         rows = np.flatnonzero(parts.max(axis=1) > 1)
         count = len(self.times)
-        found = minimum(
+        optimum = minimum(
             np.array([*self.times, above]),
             np.hstack([parts[rows], -np.ones((len(rows), 1))]),
             np.ones(len(rows)),
@@ -151,8 +151,8 @@ class _Fitting:
             np.ones(1),
         )
         prices = np.zeros(self.memory.count)
-        prices[rows] = found.prices
-        return found.value, prices, bool(found.x[-1] <= 1e-9)
+        prices[rows] = optimum.prices
+        return optimum.value, prices, bool(optimum.x[-1] <= 1e-9)
 
     def find_prices(self, above: float) -> bool:
         """Find the best prices of bytes, and return whether a mixture of solutions fits.
@@ -163,13 +163,13 @@ class _Fitting:
         fits = False
         for _ in range(_ROUNDS):
             mixed, prices, fits = self._mixture(above)
-            found = least_sum(self._priced(prices), self._seconds, branch=False)
-            bound = found.bound - float(prices.sum())
+            solution = least_sum(self._priced(prices), self._seconds, branch=False)
+            bound = solution.bound - float(prices.sum())
             if bound > self.bound[0]:
                 self.bound = bound, prices
-            if found.sum - float(prices.sum()) >= mixed - _TIGHT * abs(mixed):
+            if solution.sum - float(prices.sum()) >= mixed - _TIGHT * abs(mixed):
                 break
-            self._add(found.values)
+            self._add(solution.values)
             if self.best is not None and self.bound[0] >= self.best[1] * (1 - _TIGHT):
                 break
             if interrupted() or (self.until is not None and time.monotonic() > self.until):
@@ -194,17 +194,17 @@ class _Fitting:
         if self.until is not None:  # a gap of the prices may take very long to close
             self.until = min(self.until, 2 * time.monotonic() - self.began)
         known = None if self.best is None else (self.best[0], self.best[1] + above)
-        found = least_sum(
+        solution = least_sum(
             self._priced(prices), self._seconds, lambda x, _: self._fits(x) + above, known
         )
         if self.best is None:
             raise self.does_not_fit()
         values, seconds = self.best
-        if not found.ended and SAME * (seconds + above) <= _TIGHT * seconds:
-            return VariableValues(values, seconds, seconds, "", found.nodes)
-        bound = max(bound, found.bound - above)
+        if not solution.ended and SAME * (seconds + above) <= _TIGHT * seconds:
+            return VariableValues(values, seconds, seconds, "", solution.nodes)
+        bound = max(bound, solution.bound - above)
         return VariableValues(
-            values, seconds, min(bound, seconds), found.ended or "rounding", found.nodes
+            values, seconds, min(bound, seconds), solution.ended or "rounding", solution.nodes
         )
 
     def does_not_fit(self) -> DoesNotFitError:

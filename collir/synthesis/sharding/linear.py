@@ -37,9 +37,11 @@ def minimum(
         ValueError: there is no optimum.
     """
     linprog: Any = import_module("scipy.optimize").linprog  # imported here as it is slow
-    found: Any = linprog(costs, A_ub=rows, b_ub=limits, A_eq=equal_rows, b_eq=equal)
-    if found.x is None:
-        raise ValueError(f"a linear program has no optimum: {found.message}")
+    optimum: Any = linprog(costs, A_ub=rows, b_ub=limits, A_eq=equal_rows, b_eq=equal)
+    if optimum.x is None:
+        raise ValueError(f"a linear program has no optimum: {optimum.message}")
     return LinearOptimum(
-        float(found.fun), np.asarray(found.x), np.maximum(0.0, -np.asarray(found.ineqlin.marginals))
+        float(optimum.fun),
+        np.asarray(optimum.x),
+        np.maximum(0.0, -np.asarray(optimum.ineqlin.marginals)),
     )

@@ -114,8 +114,8 @@ class _Sets(NamedTuple):
     Attributes:
         members: a row for each set, with 1 for its members and 0 for others.
         having: for each user, the sets that it is in.
-        splits: for each number of members, the sets of that size, each with its subsets that have
-            its first member, and the rests.
+        splits: for each number of members, the sets of that size; each set is split in all ways
+            into a subset with its first member, and the rest.
     """
 
     members: Costs
@@ -212,8 +212,11 @@ class Messages:
             self.own[variable] = total
 
     def solution(self, way: int) -> dict[int, int]:
-        """Return values for all variables, each the best beside those before it, with the least
-        cost of those behind it."""
+        """Return values for all variables, chosen one after the other.
+
+        Each is the best for the values chosen before it, and for the least cost of the variables
+        behind it.
+        """
         fans = [factor for factor in self.factors if isinstance(factor, _FanCosts)]
         kept = [dict(fan.moved) for fan in fans]
         values: dict[int, int] = {}

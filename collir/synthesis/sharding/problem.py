@@ -148,7 +148,7 @@ class Sharding:
         saved = np.zeros((len(self.ways[first]), len(self.ways[number]), len(to)))
         for column, way in enumerate(self.ways[number]):
             if way.left.partial:
-                alike = np.array([other.left == way.left for other in self.ways[first]])
+                alike = np.array([first_way.left == way.left for first_way in self.ways[first]])
                 prices = [self.price(tensor, way.left, x) for x in to]
                 saved[:, column] = alike[:, None] * np.array(prices)
         self._relate((first, number, self.variable_of[tensor]), -saved * relation.times)

@@ -147,8 +147,8 @@ class SumRounds:
                     fixed[user] = np.array([values[user]])
         around = {v: 0 if v in fixed else value for v, value in values.items()}
         near = self.left.restricted(fixed).with_tables(1 << 60)
-        found = eliminate(near.sizes, near.tables, self.most, around=around).complete({})
-        return {v: int(fixed[v][0]) if v in fixed else value for v, value in found.items()}
+        eliminated = eliminate(near.sizes, near.tables, self.most, around=around).complete({})
+        return {v: int(fixed[v][0]) if v in fixed else value for v, value in eliminated.items()}
 
     def _take(self, values: Values) -> None:
         """Keep values of what is left, if their sum is the least so far."""

@@ -73,14 +73,14 @@ class LeastTime(Layouts):
             text = f"`{axis.name}` keeps equal shares: other functions are on @{mesh.name}"
             remark(self.function, text)
             return
-        found = recut(self.function, self.graph, axis, self.options.model, self.time)
-        if found is None:
+        recutting = recut(self.function, self.graph, axis, self.options.model, self.time)
+        if recutting is None:
             return
         op = next(op for op in meshes_of(module) if op.sym_name.data == mesh.name)
-        op.axes = ArrayAttr([AxisAttr.of(axis) for axis in found.mesh.axes])
+        op.axes = ArrayAttr([AxisAttr.of(axis) for axis in recutting.mesh.axes])
         self.graph = TensorGraph.build(self.function, self.closed)
-        time, bound = found.solution.sum, found.bound
-        weights = ", ".join(map(str, found.axis.weights or ()))
+        time, bound = recutting.solution.sum, recutting.bound
+        weights = ", ".join(map(str, recutting.axis.weights or ()))
         gap = 100 * (1 - bound / time)
         ideal = f"; the best shares of each step alone would save {gap:.2g} %" if gap > 0.01 else ""
         remark(self.function, f"`{axis.name}` has weights [{weights}]{ideal}")

@@ -1,8 +1,8 @@
 """The values of variables for which a sum is least, by exact search.
 
 A node is the sum restricted to some values of each variable. Where rounds of bounds (``rounds.py``)
-leave a gap, the children of a node are the values of one variable, the best bound first (A*). A
-bound is that of messages between tables, which is admissible: ``messages.py`` proves it.
+leave a gap, the children of a node are the values of one variable, the best bound first (A*).
+Messages between tables give an admissible bound: ``messages.py`` proves it.
 """
 
 import math
@@ -89,9 +89,9 @@ class Least(Problem[SolutionNode]):
             rounds = SumRounds(node.left, node.kept, node.least, self.first.judge)
             with within(Limit(math.inf if self.until is None else self.until, time.monotonic)):
                 rounds.run(self.until)
-        found = [rounds.best] if rounds.best is not None else []
+        variables = [rounds.best] if rounds.best is not None else []
         solutions = [
-            SolutionNode(node.left, node.kept, rounds.least, rounds.least, v) for v in found
+            SolutionNode(node.left, node.kept, rounds.least, rounds.least, v) for v in variables
         ]
         if rounds.is_proven:
             yield from solutions
@@ -157,9 +157,9 @@ def least_sum(
     better_than = None if total == float("inf") else total * (1 - SAME)
     with search_workers(workers() if judge is None else 1):  # a judge keeps solutions that it saw
         outcome = best_of(Least(rounds, until), 1, left, better_than, order="best-first")
-    for found in outcome.solutions:
-        if found.node.values is not None:
-            values, total = found.node.values, found.node.bound
+    for solution in outcome.solutions:
+        if solution.node.values is not None:
+            values, total = solution.node.values, solution.node.bound
     bound = rounds.bound if outcome.bound is None else max(rounds.bound, outcome.bound)
     ended, nodes = outcome.statistics.reason, 1 + outcome.statistics.nodes
     return VariableValues(values, total, min(bound, total) if ended else total, ended, nodes)

@@ -3,8 +3,9 @@
 Weights and layouts are found in turns: a search finds the best layouts for some weights, and a
 linear program the best shares for these layouts, where each step takes as long as its slowest
 device. Shares become weights inside of the objective: the sum of the weights has to divide the
-sharded dimensions. So for each sum that divides a dimension of the program, weights are given one
-by one to the coordinate that ends first with one more. The turns end where no weights are better.
+sharded dimensions. So each sum that divides a dimension of the program is tried. Its weights are
+given out one by one, each to the coordinate that would end first with one more. The turns end where
+no weights are better.
 
 The gain of better weights is estimated by the least time with the best shares for each step alone,
 and collectives on equal blocks: ``n`` devices that take ``t_c`` for equal shares take ``n / sum(1 /
@@ -101,7 +102,7 @@ class _Recutting:
     def run(self) -> Recut | None:
         """Take turns, and return the best."""
         best = least_sum(self.equal.sum, self.limit.left, branch=False)
-        first, found = best.sum, None
+        first, improved = best.sum, None
         bound = self._bound()
         shares = self._shares(self.equal, best)
         for _ in range(_TURNS):
@@ -109,14 +110,14 @@ class _Recutting:
             for weights in self._weights(shares):
                 mesh, sharding, solution = self._with(weights)
                 if solution.sum < best.sum * (1 - _CLOSE):
-                    best, found = solution, (mesh, sharding)
+                    best, improved = solution, (mesh, sharding)
             if best.sum > before * (1 - _CLOSE) or best.sum <= bound * (1 + _CLOSE):
                 break
-            assert found is not None
-            shares = self._shares(found[1], best)
-        if found is None or best.sum >= first * (1 - _CLOSE):
+            assert improved is not None
+            shares = self._shares(improved[1], best)
+        if improved is None or best.sum >= first * (1 - _CLOSE):
             return None
-        mesh, _ = found
+        mesh, _ = improved
         axis = next(axis for axis in mesh.axes if axis.name == self.axis.name)
         return Recut(mesh, axis, best, min(bound, best.sum))
 
@@ -206,14 +207,14 @@ def _best_shares(times: Counter[tuple[float, ...]], n: int) -> Vector:
             rows[number * n + place, n + number] = -1.0
     scale = max(max(step) for step in steps) or 1.0
     rows[:, :n] /= scale
-    found = minimum(
+    optimum = minimum(
         np.array([0.0] * n + [float(times[step]) for step in steps]),
         rows,
         np.zeros(len(rows)),
         np.array([[1.0] * n + [0.0] * len(steps)]),
         np.ones(1),
     )
-    return np.maximum(found.x[:n], 1e-6)
+    return np.maximum(optimum.x[:n], 1e-6)
 
 
 def _rounded(shares: Vector, total: int) -> tuple[int, ...]:
@@ -237,7 +238,7 @@ def _places_of_coordinates(
     Args:
         seconds: the time of the steps of the function at each place.
     """
-    names, found = mesh.of_axis[axis.name], [-1] * axis.size
+    names, slowest = mesh.of_axis[axis.name], [-1] * axis.size
     machine, level = mesh.machine, mesh.machine.kinds_level
     assert level is not None
     kinds = [name for name, count in machine.levels[level].kinds for _ in range(count)]
@@ -249,6 +250,6 @@ def _places_of_coordinates(
             sub = mesh.by_name[name]
             at = at * sub.size + rank // sub.stride % sub.size
         own = number[machine.kind_of[kinds[rank // inside]]]
-        if found[at] < 0 or seconds[own] > seconds[found[at]]:
-            found[at] = own
-    return found
+        if slowest[at] < 0 or seconds[own] > seconds[slowest[at]]:
+            slowest[at] = own
+    return slowest

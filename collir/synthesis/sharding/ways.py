@@ -1,9 +1,9 @@
 """The ways in which a step may run, and their costs.
 
-A way says over which sub-axes each index of a step is sharded; it follows from the index structure
-alone. From it follow the layouts in which the step takes its operands, and that of its result. A
-composite step may also be divided along dimensions that it needs whole. It then runs as the steps
-of its expansion, with the collectives between them.
+A way gives the sub-axes over which each index of a step is sharded; it follows from the index
+structure alone. It determines the layouts of the step's operands and of its result. A composite
+step may also be divided along dimensions that it needs whole. It then runs as the steps of its
+expansion, with the collectives between them.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -49,7 +49,7 @@ def divide_arguments(step: TrainingStep, axis: str, pairs: Iterable[tuple[int, i
     function = named(step.module, step.function)
     mesh = mesh_of(function)
     if axis not in mesh.of_axis:
-        sizes = [(other.name, other.size) for other in mesh.axes]
+        sizes = [(known.name, known.size) for known in mesh.axes]
         sizes.insert(0 if axis == REPLICA else len(sizes), (axis, SIZE))  # copies are outside
         levels = tuple(Level(name, size, port=1e9, latency=0.0) for name, size in sizes)
         machine = Machine(mesh.machine.name, levels, mesh.machine.device)

@@ -78,8 +78,8 @@ class DimensionClasses:
         stacked = Counter[Tensor]()
         for relation in reversed(graph.relations):
             if relation.indices[0][:1] == (STACK,):
-                stack, one = relation.members
-                stacked[stack] = 1 + stacked[one]
+                stack, member = relation.members
+                stacked[stack] = 1 + stacked[member]
         of, sums, gathers = _classes(graph, through=False), Counter[Place](), Counter[Place]()
         for relation in graph.relations:
             for place, amount, is_sum in _sent(relation):

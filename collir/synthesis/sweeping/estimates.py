@@ -25,7 +25,7 @@ class ProgramKind(NamedTuple):
     The axis of the batch is in all of them, as a collective over one device costs nothing.
 
     Attributes:
-        wide: the other axes, without that of stages, that are larger than 1.
+        wide: the other axes larger than 1, without the axis of stages.
         once: whether there is one microbatch and one stage, so that no loop adds up gradients.
         staged: whether there are several stages.
         splits: whether gradients of weights are tasks of their own.

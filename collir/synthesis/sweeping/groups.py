@@ -2,14 +2,14 @@
 
 They are lower bounds of programs with these ingredients. The program of a configuration may have
 other ingredients, as layouts are chosen anew for its sizes; searches add a margin for that. The
-time is that of tasks and steps which follow each other, without contention:
+time is the sum over tasks and steps that follow each other, without contention:
 
 - a stage begins when the first microbatch has come through the stages before it, and runs its tasks
   for all microbatches; then the last microbatch goes back through the earlier stages;
 - then it runs the steps behind the loop.
 
 The steps behind the loop count by bounds of their collectives alone if these may run beside others.
-The memory is that of the backward task at whose start most microbatches are in flight.
+The memory is taken at the start of the backward task with the most microbatches in flight.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -165,9 +165,9 @@ class ConfigurationGroup:
         durations = {part: seconds[task] for part, task in alike.items()}
         send = self._send()
         stages_alike = [(_role(place, stages), own) for place, own in enumerate(self.own)]
-        ends = {each: self.seconds("after", *each) for each in {*stages_alike}}
-        after = np.stack([ends[each] for each in stages_alike])
-        before = np.min([self.seconds("before", *each) for each in {*stages_alike}], axis=0)
+        ends = {stage: self.seconds("after", *stage) for stage in {*stages_alike}}
+        after = np.stack([ends[stage] for stage in stages_alike])
+        before = np.min([self.seconds("before", *stage) for stage in {*stages_alike}], axis=0)
         work, weights = np.zeros_like(after), np.zeros_like(after)
         for (kind, chunk), place in graph.places.items():
             (weights if kind == "W" else work)[place] += durations[kind, chunk]
@@ -196,14 +196,14 @@ class ConfigurationGroup:
 
     def _memory(self) -> Array:
         """Return the bytes of the stage that needs most."""
-        found = np.zeros(len(self.counts))
+        most = np.zeros(len(self.counts))
         stages, schedule, chunks = self.shape.stages, self.shape.schedule, self.shape.chunks
         for count in {*self.counts.tolist()}:
             here = self.counts == count
             for place in {0, 1, stages - 1}:
                 moments = in_flight(schedule, stages, count, chunks, place)
-                found[here] = np.maximum(found[here], self._held(place, moments)[here])
-        return found
+                most[here] = np.maximum(most[here], self._held(place, moments)[here])
+        return most
 
     def _held(self, place: int, moments: Iterable[MicrobatchesInFlight]) -> Array:
         """Return the bytes of a stage."""
@@ -263,11 +263,11 @@ class ConfigurationGroup:
         least = self.value(run.local, layers)
         if not run.sent:
             return least
-        sent = [self._sent(each, layers) for each in run.sent]
+        sent = [self._sent(collective, layers) for collective in run.sent]
         for path in run.paths:
             times = (sent[number] for number in path.sent)
             least = np.maximum(least, sum(times, start=self.value(path.local, layers)))
-        streams = [self.prices.streams(each.axes, self.meshes) for each in run.sent]
+        streams = [self.prices.streams(collective.axes, self.meshes) for collective in run.sent]
         for level in range(len(self.prices.machine.levels)):
             there = zip(streams, sent, strict=True)
             own = sum(np.where(stream == level, times, 0.0) for stream, times in there)

@@ -7,8 +7,8 @@ formulas of the batch and of the sizes of axes, linear in the number of layers. 
 give the cost of all configurations of the kind: `estimates` puts them together.
 
 Steps will be put into another order, so that collectives run beside computations. Three times,
-which no order changes, bound the time of steps between two loops: that of the device, that of the
-collectives on each stream, and that of steps which wait for each other.
+which no order changes, bound the time of steps between two loops: the device's own, the time of the
+collectives on each stream, and the time of steps that wait for each other.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -185,12 +185,12 @@ class Ingredients:
         and for each row whether all sizes divide."""
         constants, names = constants_of(self.mesh), [*given]
         with np.errstate(divide="ignore", invalid="ignore"):  # of rows that do not divide
-            found = compiled(self.formulas, names, [*constants])({**constants, **given})
-        whole = np.ones(len(found[0]), dtype=bool)
+            columns = compiled(self.formulas, names, [*constants])({**constants, **given})
+        whole = np.ones(len(columns[0]), dtype=bool)
         if self.quotients:
             for size in compiled([*map(sympy.together, self.quotients)], names)(given):
                 whole &= (np.rint(size) == size) & (size >= 1)
-        return np.stack(found), whole.tolist()
+        return np.stack(columns), whole.tolist()
 
 
 class Costs(NamedTuple):
@@ -383,9 +383,9 @@ class StepsBetween:
                 if STEPS[step.kind].gathers and over <= {*early}:
                     continue
                 sent.append(place)
-            for other in (place_of[n] for n in step.task.after if n in place_of):
-                above[place] |= above[other]
-                above[place, other] = True
+            for earlier in (place_of[n] for n in step.task.after if n in place_of):
+                above[place] |= above[earlier]
+                above[place, earlier] = True
         waited = np.ones(len(steps), dtype=bool)
         if needed is not None:
             ends = [place_of[number] for number in needed if number in place_of]
@@ -406,11 +406,11 @@ class StepsBetween:
         between = behind * self.local @ before.T
         best: list[tuple[float, tuple[int, ...]]] = []  # paths that end with each collective
         for index, place in enumerate(self.sent):
-            found: list[tuple[float, tuple[int, ...]]] = [(before[index] @ self.local, ())]
+            chains: list[tuple[float, tuple[int, ...]]] = [(before[index] @ self.local, ())]
             for earlier in np.flatnonzero(before[index, self.sent]):
                 seconds, chain = best[earlier]
-                found.append((seconds + between[earlier, index], chain))
-            seconds, chain = max(found)
+                chains.append((seconds + between[earlier, index], chain))
+            seconds, chain = max(chains)
             best.append((seconds + weight * self.times[place], (*chain, index)))
         _, chain = max((best[n][0] + x @ self.local, best[n][1]) for n, x in enumerate(behind))
         places = before[chain[0]] | behind[chain[-1]]

@@ -101,7 +101,7 @@ def set_mesh(module: ModuleOp, function: str, mesh: Mesh) -> None:
     """Give the mesh of a function other axes, on another machine, and rename the sub-axes of its
     programs."""
     name = mesh_of(named(module, function)).name
-    [op] = [each for each in meshes_of(module) if each.sym_name.data == name]
+    [op] = [own for own in meshes_of(module) if own.sym_name.data == name]
     old = op.value()
     machine = machine_op(replace(mesh.machine, name=unused_symbol(module, "swept")))
     module.body.block.insert_op_before(machine, op)

@@ -46,8 +46,10 @@ def shard_sequences(function: FuncOp, axes: Collection[str]) -> None:
 
 
 def sequences(call: CallOp) -> list[tuple[RepeatOp, int]]:
-    """Return the loops and numbers of carries whose values have a dimension of words behind that of
-    the batch, in the function that a call takes the gradient of."""
+    """Return the carries with a dimension of words behind the batch's, as loops and numbers.
+
+    They are carries of the function that a call takes the gradient of.
+    """
     callee = call.function()
     assert callee is not None
     given_rows = dist_type(callee.args[batch_of(call).first]).dims[:2]

@@ -131,8 +131,8 @@ class TrainingStep:
 
     @cached_property
     def divided(self) -> dict[tuple[str, ...], set[int]]:
-        """The sizes of dimensions that axes divide by types of arguments, except those of the
-        batch."""
+        """The sizes of dimensions of arguments, by the axes that divide them, without the axes of
+        the batch."""
         function = named(self.module, self.function)
         mesh = mesh_of(function)
         sizes: dict[tuple[str, ...], set[int]] = {}
@@ -144,7 +144,8 @@ class TrainingStep:
 
     @property
     def shards(self) -> tuple[str, ...]:
-        """The axes over which ZeRO divides: those along which gradients are added up."""
+        """The axes over which ZeRO divides, which are the axes along which gradients are added
+        up."""
         return (self.data[0], *self.context)
 
     @cached_property
@@ -186,8 +187,10 @@ class TrainingStep:
 
     @cached_property
     def called(self) -> dict[str, bool]:
-        """The functions that layers call, without those in one kernel; each with whether it is
-        attention, with a softmax between products."""
+        """The functions that layers call, each with whether it is attention.
+
+        Functions of one kernel are left out. Attention has a softmax between products.
+        """
         loops = [op for op in self.callee.walk() if isinstance(op, RepeatOp) and op.sliced]
         calls = [op for loop in loops for op in loop.walk() if isinstance(op, CallOp)]
         functions = [call.function() for call in calls if call.fused is None]

@@ -35,8 +35,8 @@ class Weight:
         layers: the name of the list of layers that it is in; empty if it is in none.
         use: what the model does with it first.
         is_output: whether it is a table that is the matrix of a product too.
-        divided: for each axis that divides it, the dimension, without those of layers, and its
-            class; all of one class is divided together.
+        divided: for each axis that divides it, the dimension, counted without the dimensions of
+            layers, and its class; all places of a class are divided together.
         whole: whether a step needs the result of its product whole.
     """
 

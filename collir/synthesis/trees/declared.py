@@ -1,7 +1,7 @@
 """Trees as an algorithm that a ``.coll`` file declares: pieces of a block that follow each other.
 
 Each tree has blocks of its own, cut into pieces. In a step every link of every tree carries a
-piece: the first links are a piece ahead of those behind them, so that all links are busy.
+piece: each link is one piece ahead of the links behind it, so that all links are busy.
 """
 
 import math

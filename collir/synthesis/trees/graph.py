@@ -83,7 +83,7 @@ class CapacityGraph:
 
     @cached_property
     def unit(self) -> Fraction:
-        """The largest bandwidth of which those of all links are multiples, in bytes/second."""
+        """The greatest common divisor of the bandwidths of all links, in bytes/second."""
         rates = [link.bandwidth for link in self.links.values()]
         whole = math.lcm(*(rate.denominator for rate in rates))
         return Fraction(math.gcd(*(int(rate * whole) for rate in rates)), whole)

@@ -1,7 +1,7 @@
 """An all_reduce whose two passes run at the same time, on parts of each link.
 
 Chunks go up a tree against its links and down along them. So the loads of the two directions of a
-link may differ, as long as both together are at most its bandwidth. A slow port is best that of a
+link may differ, as long as both together are at most its bandwidth. A slow port should belong to a
 leaf, which receives over it on the way down, and sends on the way up. A linear program (similar to
 one for all_reduce in ForestColl, arXiv 2402.06787) divides each link between the two ways, and the
 buffer among the roots.

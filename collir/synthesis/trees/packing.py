@@ -192,14 +192,14 @@ class _Packing:
             return most
         capacities = self.network.capacities
         outside = [b for b in self.batches if b is not batch and y not in b.parents]
-        for other in outside:
-            capacities[other.entrance] = other.count
+        for batch_outside in outside:
+            capacities[batch_outside.entrance] = batch_outside.count
         capacities[self.starts[x]] = self.unlimited
-        needed = sum(other.count for other in outside)
+        needed = sum(batch_outside.count for batch_outside in outside)
         flow = self.network.flow(self.ranks, y, needed + most)
         capacities[self.starts[x]] = 0
-        for other in outside:
-            capacities[other.entrance] = 0
+        for batch_outside in outside:
+            capacities[batch_outside.entrance] = 0
         return max(0, flow - needed)
 
 

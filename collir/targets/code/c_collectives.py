@@ -42,7 +42,7 @@ class CallArguments(NamedTuple):
 
 def sizes_sent(op: StartOp, names: CMesh) -> dict[str, str]:
     """Return the numbers in the call of a collective: ``n``, the elements of a block that a rank
-    sends or gets; ``leaves``, those that a permute sends; and ``root``."""
+    sends or gets; ``leaves``, the elements that a permute sends; and ``root``."""
     x, y, kind = buffer_of(op.source), buffer_of(op.target), OPERATIONS[op.called].KIND
     count = x.elements if kind.gathers else y.elements
     if kind.exchanges and not any(op.counts):

@@ -130,14 +130,16 @@ def for_code(
     *,
     tasks: bool,
 ) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
-    """Return a module as code has it, its functions that are for the file only, and those whose
-    size parameter is a width; if not ``sized``, none.
+    """Return a module as code has it, and two sets of its functions.
+
+    The first set has the functions for the file only, the second the functions whose size parameter
+    is a width. The second is empty if not ``sized``.
 
     Args:
         static: the functions of the module that are for the file only.
         sized: whether size parameters are arguments of functions.
-        named: the functions to print of a module with operations of models; by default those that
-            no other calls.
+        named: the functions to print of a module with operations of models; by default all
+            functions that no other function calls.
         tasks: whether tasks of pipelines are functions; else they are steps.
 
     Raises:

@@ -75,5 +75,5 @@ class HostMethod(CMethod, ABC):
             row="a method that returns an element of its result in C",
         )
     )
-    """An element of the result of each step that is no operation of a model, by those of its
-    operands at the same place."""
+    """The form of an element of the result of each step that is no operation of a model, from the
+    elements of its operands at the same place."""

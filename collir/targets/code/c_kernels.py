@@ -33,11 +33,11 @@ class BlockComputation:
     """An operation of a model on the blocks of a rank.
 
     Attributes:
-        op: the operation on tensors of a device, whose sizes are those of a rank.
+        op: the operation on the tensors of one device, with the sizes on a rank.
         starts: where the block that it reads or writes begins in the whole, in each dimension, as
             factors.
         needs: the sections of the runtime, to which it adds.
-        products: the element types of which matrices are multiplied, to which it adds.
+        products: the element types of multiplied matrices, to which it adds.
     """
 
     op: DistOp
@@ -133,8 +133,10 @@ class BlockComputation:
 
 
 def _numbered(index: str) -> str:
-    """Return the variable of an index that is the number of a dimension, behind that of the operand
-    if only one has it."""
+    """Return the variable of an index.
+
+    An index is the number of a dimension, behind the number of an operand if only one has it.
+    """
     operand, _, dim = index.rpartition(".")
     return f"{'ijk'[int(operand or 0)]}{dim}"
 

@@ -127,7 +127,7 @@ def runnable_functions(
 
     Args:
         refused: the end of the message about other programs.
-        more: the names that a main uses beside those of a main in C.
+        more: the names that a main uses beside the names in a main in C.
 
     Raises:
         DiagnosticError: names that the main uses, meshes of different sizes.

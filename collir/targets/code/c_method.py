@@ -300,10 +300,10 @@ class CMethod(ABC):
         lines = [f"if ({own.sizes[0]} == 0) return {self.success};"] if own.wide else []
         lines += map(self.checked, [*own.needed, *self._bounds()])
         buffers = [self.name_of(x) for x in self.function.body.block.args]
-        for other in own.choices:
-            tests = [f"{own.sizes[0]} >= {size_text(other.least)}"]
-            tests += map(condition_text, other.needed)
-            call = self.chosen(self.others[other.name], self.passed(buffers, *own.sizes))
+        for choice in own.choices:
+            tests = [f"{own.sizes[0]} >= {size_text(choice.least)}"]
+            tests += map(condition_text, choice.needed)
+            call = self.chosen(self.others[choice.name], self.passed(buffers, *own.sizes))
             lines.append(f"if ({' && '.join(tests)}) return {call};")
         if any("is_size(" in line for line in lines):
             self.needs.add("is_size")
@@ -470,8 +470,8 @@ class CMethod(ABC):
         unit = 1
         if len(above.terms) == 1 and not below.parameters:  # a number times parameters
             unit = int(above.terms[0][1])
-        each = unit / int(flops)
-        text = self.names.seconds(step, lambda seconds: number(seconds * each))
+        per_unit = unit / int(flops)
+        text = self.names.seconds(step, lambda seconds: number(seconds * per_unit))
         if not text:
             return ""
         grown = size_text(flops // unit)
@@ -513,17 +513,17 @@ class CMethod(ABC):
             op.begins, op.ends, op.spares, turns, strict=True
         ):
             kind, read, written = self._kind(now), self.name_of(now), self.name_of(following)
-            last, other = self.held(end, place), self.held(spare, place)
-            first = last if times % 2 else other
-            if isinstance(times, OpenSize) and last != other:
-                first = f"{self.names.factor(times)} % 2 ? {last} : {other}"
+            last, spare_name = self.held(end, place), self.held(spare, place)
+            first = last if times % 2 else spare_name
+            if isinstance(times, OpenSize) and last != spare_name:
+                first = f"{self.names.factor(times)} % 2 ? {last} : {spare_name}"
             if read in used:
                 start = self.held(begin, place)
                 before.append(f"const {kind} *{read} = {start};")
-                after += [f"{read} = {written};"] * (start != first or last != other)
+                after += [f"{read} = {written};"] * (start != first or last != spare_name)
             before.append(f"{kind} *{written} = {first};")
-            if times != 1 and last != other:
-                after.append(f"{written} = {written} == {last} ? {other} : {last};")
+            if times != 1 and last != spare_name:
+                after.append(f"{written} = {written} == {last} ? {spare_name} : {last};")
         head = f"for (size_t {index} = 0; {index} < {size_text(times)}; ++{index}) {{"
         lines = [*before, head, *map(indented, [*inner, *after]), "}"]
         return ["{", *map(indented, lines), "}"] if before else lines

@@ -183,7 +183,7 @@ def _joins(outer: CLoop, inner: CLoop, arrays: Sequence[Array]) -> bool:
 
 
 def _without(array: Array, outer: str, inner: str) -> Array:
-    """Return an array whose two loops have become that of the outer variable."""
+    """Return an array whose two loops have become one loop over the outer variable."""
     strides = dict(array.strides)
     if inner in strides:
         strides[outer] = strides.pop(inner)

@@ -1,9 +1,9 @@
 """Products of matrices in C: a function of the runtime for each element type, and the einsums that
 call it.
 
-The indices of an einsum of two operands are those of a batch, of rows, of columns, and those that
-are summed. Each group but the first is one dimension of a matrix if both of its arrays are
-contiguous over it. If rows or columns are not, all but one of their indices are loops.
+An einsum of two operands has indices of four groups: of a batch, of rows, of columns, and of the
+sum. Each group but the first is one dimension of a matrix if both of its arrays are contiguous over
+it. If rows or columns are not, all but one of their indices are loops.
 """
 
 from collections.abc import Sequence

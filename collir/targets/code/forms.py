@@ -23,7 +23,7 @@ class ModelStep(ABC):
 
     Attributes:
         inputs: the operands as expressions.
-        needs: the helpers that expressions call, to which it adds.
+        needs: the helpers that expressions call; each expression adds its own.
     """
 
     LIBRARY: ClassVar[str]

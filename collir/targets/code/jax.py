@@ -113,8 +113,8 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     """Return the Python module of the functions of a module.
 
     Args:
-        names: the functions to print for arrays on the whole mesh; None: those that no other one
-            calls.
+        names: the functions to print for arrays on the whole mesh; None: all functions that no
+            other function calls.
 
     Raises:
         DiagnosticError: names that Python cannot have, values whose blocks differ in size, and
@@ -485,11 +485,11 @@ class JaxFunction:
             if not isinstance(use.operation, DistOp) or use.operation.mnemonic not in MAPS:
                 return None
             beside = [
-                other
-                for other in use.operation.operands
-                if other is not op.result
-                and dist_type(other).dtype is x.dtype
-                and not _is_number(other)
+                operand
+                for operand in use.operation.operands
+                if operand is not op.result
+                and dist_type(operand).dtype is x.dtype
+                and not _is_number(operand)
             ]
             if not beside:
                 return None
@@ -612,13 +612,13 @@ class JaxTarget(Target):
 
     Functions take and return arrays on the whole mesh, of jax or numpy: `in_specs` and `out_specs`
     are their layouts. Each step is an expression of `jnp` or `lax` on the blocks of a device, so
-    the module needs nothing but jax. A `repeat` is a `lax.scan`, also that of a pipeline, whose
-    schedule XLA chooses. A `call` calls a Python function on blocks. The steps of a gradient are in
+    the module needs nothing but jax. A `repeat` is a `lax.scan`; in a pipeline, too, where XLA
+    chooses the schedule. A `call` calls a Python function on blocks. The steps of a gradient are in
     the program: jax differentiates nothing.
 
     A value that is partial or held at a place has a leading dimension for the coordinates along
-    these sub-axes: `g[i]` is what coordinate `i` holds. All devices run one program, those that
-    hold nothing on unused numbers. A `compute` takes no time.
+    these sub-axes: `g[i]` is what coordinate `i` holds. All devices run one program; a device that
+    holds nothing runs it on unused numbers. A `compute` takes no time.
 
     The mesh has the first of `jax.devices()`, which are to be in the order of the hardware. As a
     program, the module times each function on random numbers. Numbers of 64 bits need

@@ -23,7 +23,8 @@ class LocalTarget(Target):
     name = "local"
 
     sized: bool = False
-    """Lower functions for any values of their size parameters, of which sizes are formulas then."""
+    """Keep size parameters: sizes are formulas of them, and functions work for any of their
+    values."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         if any(isinstance(op, FuncOp) for op in module.ops):

@@ -51,8 +51,8 @@ class MpiTarget(Target):
     main: bool = False
     """Print a program with a main that runs each function, checks it and times it."""
     sized: bool = False
-    """Print functions for values of any size, which take their size parameters or a width, and call
-    the functions for larger values where there are some."""
+    """Print functions that work for values of any size: they take their size parameters or a width,
+    and call the functions for larger values (`for`), if any."""
     header: bool = False
     """Print the header of the file instead: declarations for C and C++ programs to include."""
     fortran: str = ""
@@ -61,8 +61,8 @@ class MpiTarget(Target):
     """The beginning of all names that other files see, so that several emitted files can be
     linked."""
     parts: bool = False
-    """Print `NAME_start` and `NAME_wait` too, which run a function up to its first wait, and from
-    there on."""
+    """Print `NAME_start` and `NAME_wait` too: the first runs a function up to its first wait, the
+    second from there on."""
     inplace: bool = False
     """Let results lie in the memory of arguments, where the comment of a function says so."""
 

@@ -384,8 +384,8 @@ def emit_mpi4py(module: ModuleOp, named: Collection[str] | None = None) -> str:
     """Return the Python module of the functions of a module.
 
     Args:
-        named: the functions to print, if there are operations of models; None: those that no other
-            one calls.
+        named: the functions to print, if there are operations of models; None: all functions that
+            no other function calls.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.

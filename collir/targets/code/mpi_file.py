@@ -73,8 +73,8 @@ class MpiFile:
         Args:
             static: the functions that are for this file only.
             sized: whether functions take their size parameters, or a width, and choose by them.
-            named: the functions to print of a module with operations of models; by default those
-                that no other calls.
+            named: the functions to print of a module with operations of models; by default all
+                functions that no other function calls.
             interface: what other files see.
 
         Raises:

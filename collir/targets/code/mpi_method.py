@@ -230,10 +230,10 @@ class MpiMethod(HostMethod):
         x, comm = buffer_of(op.source), self.names.communicator(op.axes.data)
         rest = f"{self.elements(x)}, {MPI_TYPES[x.dtype]}"
         lines: list[str] = []
-        for end, other, call, memory in (
+        for end, peer, call, memory in (
             ("sender", "receiver", "send_to", op.source),
             ("receiver", "sender", "receive_from", op.target),
         ):
-            arguments = f"{self.of(memory)}, {rest}, {op.number(other)}, {comm}, {request}"
+            arguments = f"{self.of(memory)}, {rest}, {op.number(peer)}, {comm}, {request}"
             lines += [f"if ({is_rank(op, end, self.names)})", f"  TRY({call}({arguments}));"]
         return lines

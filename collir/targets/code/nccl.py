@@ -39,12 +39,12 @@ class NcclTarget(Target):
     main: bool = False
     """Print a program with a main that runs each function, checks it and times it."""
     processes: bool = True
-    """The ranks of the main are processes of MPI; otherwise threads of one process."""
+    """Run the ranks of the main as processes of MPI; if false, as threads of one process."""
     symmetric: bool = False
     """Put temporaries into symmetric memory, registered with NCCL."""
     sized: bool = False
-    """Print functions for values of any size, which take their size parameters or a width, and call
-    the functions for larger values where there are some."""
+    """Print functions that work for values of any size: they take their size parameters or a width,
+    and call the functions for larger values (`for`), if any."""
     header: bool = False
     """Print the header of the file instead: declarations for programs to include."""
     prefix: str = ""

@@ -291,13 +291,13 @@ class NcclMethod(CMethod):
         x, comm = buffer_of(op.source), self.names.communicator(op.axes.data)
         rest = f"{self.elements(x)}, {NCCL_TYPES[x.dtype]}"
         lines: list[str] = []
-        for end, other, call, memory, number in (
+        for end, peer, call, memory, number in (
             ("sender", "receiver", "ncclSend", op.source, 0),
             ("receiver", "sender", "ncclRecv", op.target, 1),
         ):
             ends = self.streams.ends.get(op)
             after = self._for_events(stream, ends[number]) if ends else []
-            arguments = f"{self.of(memory)}, {rest}, {op.number(other)}, {comm}, {stream}"
+            arguments = f"{self.of(memory)}, {rest}, {op.number(peer)}, {comm}, {stream}"
             statements = [*after, f"TRY({call}({arguments}));"]
             lines += [f"if ({is_rank(op, end, self.names)}) {{"]
             lines += [*map(indented, statements), "}"]

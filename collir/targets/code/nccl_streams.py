@@ -107,7 +107,7 @@ class StreamPlan:
         stream: the level of the stream of each ``async`` collective.
         waits: what the stream of an operation waits for in front of it: collectives on other
             streams, an operation of the caller's stream, all that is there now, or the beginning.
-        ends: the same of a send, for the rank that sends and for the one that receives.
+        ends: the waits of a send, for the sending and for the receiving rank.
         joined: the collectives that the caller's stream waits for at the end of a block.
         recorded: the operations of the caller's stream behind which an event is recorded.
         begun: collectives whose streams wait for the beginning of the function.
@@ -180,10 +180,10 @@ class StreamPlan:
         """Return the last collective of each other stream in conflict with a stream's operation."""
         return self._last_of_each(
             op
-            for op, other in running.items()
+            for op, used in running.items()
             if f"{self.stream[op]} " != own
             and op not in known.get(own, set())
-            and uses.disturbs(other)
+            and uses.disturbs(used)
         )
 
     def _last_of_each(self, ops: Iterable[StartOp]) -> list[StartOp]:

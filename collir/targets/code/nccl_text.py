@@ -183,7 +183,7 @@ class CudaText:
 
         Args:
             name: the name of the kernel.
-            types: those of the operands, which are ``a``, ``b``, ...
+            types: the types of the operands ``a``, ``b``, ...
             value: an element of the result.
             arguments: the operands and the result.
             constants: the values of other parameters, by their names.

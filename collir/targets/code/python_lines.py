@@ -170,13 +170,13 @@ def _chain(text: str) -> list[str]:
 def _last_bracket(text: str) -> tuple[int, int] | None:
     """Return the places of the last brackets outside of others that have more than a number
     between them."""
-    found: tuple[int, int] | None = None
+    bracket: tuple[int, int] | None = None
     opened = -1
     for place, letter, depth in _scan(text):
         if letter in _PAIRS and depth == 0:
             opened = place
         elif letter in _PAIRS.values() and depth == 0:
             inside = text[opened + 1 : place]
-            if len(inside) > 2 or found is None:
-                found = (opened, place)
-    return found
+            if len(inside) > 2 or bracket is None:
+                bracket = (opened, place)
+    return bracket

@@ -64,8 +64,11 @@ def shown_results(
     names: Mapping[SSAValue, str],
     variable: Mapping[SSAValue, str],
 ) -> list[str]:
-    """Return the names of the results of a function for docstrings: the returned variables, or the
-    names of results that differ from those of their values."""
+    """Return the names of the results of a function for docstrings.
+
+    They are the returned variables, or the names of results where these differ from the names of
+    their values.
+    """
     values = zip(result_names(function), returned, strict=True)
     return [
         variable[value] if name == names[value] or name.isdigit() else name

@@ -28,7 +28,7 @@ Piece = tuple[Place, list[str]]
 
 
 def merged_pieces(pieces: Iterable[Piece]) -> list[Piece]:
-    """Return pieces with those of one place joined, and without empty ones."""
+    """Return pieces, where neighbours of the same place are joined and empty pieces left out."""
     merged: list[Piece] = []
     for place, lines in pieces:
         if not lines:

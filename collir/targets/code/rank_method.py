@@ -72,7 +72,7 @@ class CollectiveCall:
         new: the statements that make the array of the result; none if it is there.
         x, y: the buffers of the operand and of the result.
         group: the number of ranks in a group.
-        root: the condition that this rank is the root, or the one that sends.
+        root: the condition that this rank is the root, or the sender.
         token: the variable of what is under way; empty if it is waited for at once.
         work: a variable for an array besides these.
     """

@@ -89,7 +89,7 @@ def view_text(
     Args:
         x: the array.
         shape: its shape.
-        place: that of the ranks that have the view.
+        place: the place of the ranks that have the view.
     """
     whole = LocalBuffer(view.dtype, tuple(shape))
     if view == whole and start == 0:

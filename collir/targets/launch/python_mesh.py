@@ -29,7 +29,7 @@ class PythonMeshTarget(Target):
     """A target that prints meshes, with its option."""
 
     mesh: str = ""
-    """The mesh to print a function for. By default one is printed for every mesh."""
+    """The mesh to print a function for; by default every mesh gets a function."""
 
 
 @dataclass(frozen=True)

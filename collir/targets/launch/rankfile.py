@@ -18,7 +18,7 @@ class RankfileTarget(RanksTarget):
     themselves, such as the programs that `mpi`, `nccl`, `torch` and `device-mesh` print.
 
     Device i of a host is its core i, or with `cores=c` the c cores from i * c on. GPUs are mostly
-    chosen by local rank. On a host of several levels that may be another order than that of the
+    chosen by local rank. On a host of several levels their order may differ from the order of the
     devices; a comment then has the CUDA_VISIBLE_DEVICES of all ranks.
     """
 

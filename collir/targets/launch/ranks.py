@@ -184,10 +184,11 @@ class RanksTarget(Target):
     mesh: str = ""
     """The mesh whose ranks are listed, if there are several."""
     order: str = "mesh"
-    """The order of the ranks: that of the `mesh` or of the `hardware`."""
+    """The order of the ranks: `mesh`, the order of the mesh's coordinates, or `hardware`, the order
+    of the devices."""
     host: str = ""
-    """The level whose children are the hosts, or the machine's name if it is one host. By default
-    the innermost level that is a network, by `fabric` or by the names of levels."""
+    """The level whose children are the hosts, or the name of the machine if it is one host; by
+    default the innermost level that is a network, by its `fabric` or its name."""
     hosts: tuple[str, ...] = ()
     """Names of the hosts, in the order of the devices, as SLURM lists them: `a,b` or
     `"n[00-15],m[1-4]"`; in a job of SLURM `"$SLURM_JOB_NODELIST"`. By default a hostfile has node0,

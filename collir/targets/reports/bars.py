@@ -61,9 +61,9 @@ def _bars(simulation: Simulation, start: float = 0.0, marked: bool | None = None
         yield Bar(lane, begin, end, texts, _kind(step), number in path)
     inside = [step for step in simulation.steps if step.iterations and step.task.phases]
     lanes = dict.fromkeys(lane_name(simulation, step) for step in inside)
-    for found in simulation.timeline.cuts:  # iterations that are not simulated, as they recur
-        begin = start + found.start
-        yield from _more(lanes, begin, begin + found.cut.seconds, found.cut.skipped)
+    for recurrence in simulation.timeline.cuts:  # iterations that are not simulated, as they recur
+        begin = start + recurrence.start
+        yield from _more(lanes, begin, begin + recurrence.cut.seconds, recurrence.cut.skipped)
 
 
 def _iterations(loop: LoopStep, begin: float, end: float, marked: bool) -> Iterator[Bar]:
@@ -83,7 +83,7 @@ def _more(lanes: Iterable[str], begin: float, end: float, count: int) -> Iterato
 
 
 def _lanes(simulation: Simulation) -> Iterator[str]:
-    """Yield the lanes of steps, those of a device first, and those of steps in loops."""
+    """Yield the lanes of steps, the device's own first, and the lanes of steps in loops."""
     for step in sorted(simulation.steps, key=lambda step: (step.lane, step.task.stream)):
         if step.loop is not None:
             yield from _lanes(step.loop.body)
@@ -92,7 +92,7 @@ def _lanes(simulation: Simulation) -> Iterator[str]:
 
 
 def _kind(step: SimulatedStep) -> str:
-    """Return the kind by which a step is coloured; those of a kernel have that of the first."""
+    """Return the kind by which a step is coloured; a kernel has the kind of its first step."""
     if step.pipelined:
         return _TASKS.get(step.kind[0], step.kind[0])
     first, plus, _ = step.kind.partition("+")

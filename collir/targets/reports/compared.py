@@ -80,7 +80,7 @@ def compared_lines(
 
 
 def at_same_values(functions: Sequence[CostFormulas], ranges: Ranges) -> list[CostFormulas]:
-    """Return functions with the values of the first one, or those that are given."""
+    """Return functions with the values of the first one, where none are given."""
     values = dict(functions[0].values)
     values |= {n: int(low) for n, (low, high) in ranges.items() if low == high and n in values}
     return [
@@ -96,11 +96,11 @@ def at_peak(formulas: CostFormulas) -> CostFormulas:
 
 def _table(functions: Mapping[str, CostFunction]) -> Iterator[str]:
     """Yield the costs of functions, the fastest first; - where one cannot have the values."""
-    found = [(name, function()) for name, function in functions.items()]
-    found.sort(key=lambda item: (bool(np.isnan(item[1].time[0])), item[1].time[0]))
+    costed = [(name, function()) for name, function in functions.items()]
+    costed.sort(key=lambda item: (bool(np.isnan(item[1].time[0])), item[1].time[0]))
     texts = {"time": seconds_text, "sent": bytes_text, "memory": bytes_text}
     rows: list[list[str]] = []
-    for name, costs in found:
+    for name, costs in costed:
         numbers = [(float(getattr(costs, cost)[0]), text) for cost, text in texts.items()]
         rows.append([f"@{name}", *("-" if isnan(x) else text(x) for x, text in numbers)])
     for line in table(["", "time", "bytes sent", "memory"], rows, left=1):
@@ -113,11 +113,11 @@ def _fastest(functions: Mapping[str, CostFunction], ranges: Ranges) -> Iterator[
             continue
         span = f"{name} = {low:g}..{high:g}"
         try:
-            found = changes(functions, ParameterSpan(name, int(low), int(high)), margin=MARGIN)
+            crossings = changes(functions, ParameterSpan(name, int(low), int(high)), margin=MARGIN)
         except ValueError:
             yield f"  Fastest along {span}: none, as no value there fits all strategies"
             continue
-        listed = ", ".join(f"@{best} from {start}" for start, best in found)
+        listed = ", ".join(f"@{best} from {start}" for start, best in crossings)
         yield from wrapped(f"  Fastest along {span}, by at least {MARGIN:.0%}: {listed}")
 
 
@@ -127,8 +127,10 @@ def _fastest(functions: Mapping[str, CostFunction], ranges: Ranges) -> Iterator[
 def pairs(
     functions: Sequence[CostFormulas], cost: str, per: str, values: Mapping[str, int]
 ) -> Iterator[str]:
-    """Yield the lines that compare each two functions, the one with less at their values first:
-    those with the same cost, those that always have less, and inequalities.
+    """Yield the lines that compare pairs of functions, the one that is cheaper at their values
+    first.
+
+    A line says that the costs are equal, that one is always less, or when an inequality holds.
 
     Args:
         per, values: see ``compared``.
@@ -146,15 +148,15 @@ def pairs(
     is_shortened = False
     for first, second in combinations(heads, 2):
         try:
-            found = either_less(first, second, cost, "", per, **values)
+            comparison = either_less(first, second, cost, "", per, **values)
         except FormulaMissingError as error:
             others.append(str(error))
             continue
-        is_shortened |= any(x.left_out != 0 for some in found.conditions for x in some)
-        if found.is_always:
-            always.setdefault(found.first, []).append(f"@{found.second}")
+        is_shortened |= any(x.left_out != 0 for some in comparison.conditions for x in some)
+        if comparison.is_always:
+            always.setdefault(comparison.first, []).append(f"@{comparison.second}")
         else:
-            others.append(str(found))
+            others.append(str(comparison))
     for name, more in always.items():
         yield f"    @{name} always {less} than {', '.join(more)}"
     for line in others:

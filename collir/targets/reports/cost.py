@@ -35,8 +35,8 @@ from collir.targets.reports.text import (
 class CostTarget(CostOptions, Target):
     """The cost of every collective: time, bytes through each level's busiest port, lower bound.
 
-    Steps between two collectives that send nothing are one row. The time of a function is that of
-    the target `simulate`, which shows when each step runs.
+    Steps between two collectives that send nothing are one row. The time of a function is the
+    simulated one, as in the target `simulate`, which shows when each step runs.
     """
 
     name = "cost"
@@ -164,8 +164,10 @@ def _local_on(step: SimulatedStep) -> tuple[int, ...]:
 
 
 def _bound(simulation: Simulation, step: SimulatedStep) -> float:
-    """Return a lower bound of the seconds of a step; of a loop that several classes run, that of
-    each class for itself."""
+    """Return a lower bound of the seconds of a step.
+
+    For a loop that several classes run, it is the bound of each class by itself.
+    """
     if step.loop and len(simulation.places) > 1:
         return least_time(nodes_of([step]), bounds_of([step]))
     return step.bound

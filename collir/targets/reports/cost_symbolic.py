@@ -27,22 +27,22 @@ class CostSymbolicTarget(CostOptions, Target):
     each axis, memory, and the time of products, of other kernels and of collectives, on each level
     of the machine.
 
-    Functions that are strategies of each other are compared: which is the fastest, which sends less
-    and which needs less memory, as inequalities. They are on one mesh, and have the same parameters
-    and the same arguments and results, but for layouts, weights and states of optimisers.
+    Functions that are strategies of each other are compared by their time, sending and memory, as
+    inequalities. They are on one mesh, and have the same parameters and the same arguments and
+    results, but for layouts, weights and states of optimisers.
     """
 
     name = "cost-symbolic"
 
     where: str = ""
     """Values and ranges of parameters and axes, as in `where="seq=1024..8192,batch=8"`, and of
-    constants of the machine, as in `where="node.port=10 GB/s..100 GB/s"`; others have the values of
-    the program."""
+    constants of the machine, as in `where="node.port=10 GB/s..100 GB/s"`; the rest keep the values
+    of the program."""
     latex: bool = False
     """Print whole formulas, in LaTeX."""
     per: str = ""
-    """A parameter, such as the number of layers: strategies are compared by what grows with it, for
-    each unit of it. The default is all that they send and need."""
+    """A parameter, such as the number of layers; strategies are compared by their cost per unit of
+    it. By default the whole costs are compared."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         try:
@@ -108,7 +108,7 @@ def check_symbols(ranges: Iterable[str], fixed: Collection[str]) -> None:
 
 
 def check_names(option: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Check that names are those of parameters, axes and constants.
+    """Check that names belong to parameters, axes or constants.
 
     Raises:
         DiagnosticError: there is none of that name.

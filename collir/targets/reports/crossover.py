@@ -76,9 +76,9 @@ class CrossoverTarget(CostOptions, Target):
     name = "crossover"
 
     strategies: tuple[str, ...] = ()
-    """Strategies of `decompose` to apply to each function, and `searched`: the programs that a
-    search finds for some of the sizes. The default is all of them for a function whose types no
-    other one has, else `flat`."""
+    """Strategies of `decompose` to apply to each function, and `searched`, the programs that a
+    search finds for some of the sizes. The default is `flat` for functions that share their types
+    with another one, and all strategies for the others."""
     svg: bool = False
     """Print a plot (needs matplotlib: `pip install 'collir[plot]'`)."""
 

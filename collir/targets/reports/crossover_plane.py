@@ -27,13 +27,14 @@ class CrossoverPlaneTarget(CostOptions, Target):
     name = "crossover-plane"
 
     where: str = ""
-    """Two ranges of parameters or axes, the first from left to right, and values of others, as in
-    `where="seq=64..65536,batch=8..1024,hidden=8192"`; the rest have the values of the program."""
+    """Two ranges of parameters or axes, the first drawn from left to right, and values of others,
+    as in `where="seq=64..65536,batch=8..1024,hidden=8192"`; the rest keep the values of the
+    program."""
     cost: str = "time"
     """The cost that is compared: `time`, `memory`, `flops`, `moved` (bytes read and written),
     `sent` (bytes) or `messages`."""
     points: int = 60
-    """The number of values of each range."""
+    """The number of points along each range."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

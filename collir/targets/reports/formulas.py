@@ -38,7 +38,7 @@ def reports(
         DiagnosticError: a function cannot be simulated.
     """
     texts: list[str] = []
-    found: dict[str, CostFormulas] = {}
+    all_formulas: dict[str, CostFormulas] = {}
     for opened in opened_functions(module, model):
         try:
             formulas = formulas_of(opened)
@@ -46,9 +46,9 @@ def reports(
             name = opened.simulation.name
             texts.append(f"@{name} has no formulas: {error}; -t simulate has its numbers\n")
             continue
-        found[formulas.name] = formulas
+        all_formulas[formulas.name] = formulas
         texts.append("\n".join([*write(formulas), ""]))
-    return texts, found
+    return texts, all_formulas
 
 
 def report_lines(

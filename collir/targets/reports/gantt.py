@@ -18,10 +18,10 @@ from collir.targets.reports.simulate import resource_name
 class GanttTarget(CostOptions, Target):
     """A simulation as a Gantt chart, in SVG (needs matplotlib: `pip install 'collir[plot]'`).
 
-    The chart has a lane for each stream: those of the levels of the machine, and that of a device
-    by itself. Of a loop, the first two iterations and the last are drawn. Steps on the critical
-    path have a black edge. Below are the used share of each port, link and interconnect, and the
-    memory that a device holds.
+    The chart has a lane for each stream: one for each level of the machine, and one for the steps
+    of a device by itself. Of a loop, the first two iterations and the last are drawn. Steps on the
+    critical path have a black edge. Below are the used share of each port, link and interconnect,
+    and the memory that a device holds.
     """
 
     name = "gantt"

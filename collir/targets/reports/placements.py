@@ -30,9 +30,10 @@ class PlacingTarget(ParallelOptions, Target):
     top: int = 10
     """The number of placements to show."""
     limit: int = 60
-    """Seconds for each mesh, after which the best so far are shown; 0: no limit."""
+    """Seconds for the search on each mesh, after which the best placements so far are shown; 0: no
+    limit."""
     weights: tuple[str, ...] = ()
-    """Number of runs of functions, such as `weights="activations:32"`; the default is one run."""
+    """The number of runs of each function, such as `weights="activations:32"`; 1 by default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -66,14 +66,14 @@ def _strategies(module: ModuleOp, model: CostModel) -> list[CostFormulas]:
         message = f"a plane has the strategies of one program, not {titles}"
         raise DiagnosticError(Diagnostic(f"{message}: choose some with --function"))
     opened = {o.simulation.name: o for o in opened_functions(module, model)}
-    found: list[CostFormulas] = []
+    strategies: list[CostFormulas] = []
     for name in groups[0]:
         try:
-            found.append(formulas_of(opened[name]))
+            strategies.append(formulas_of(opened[name]))
         except FormulaMissingError as error:
             message = f"@{name} has no formulas: {error}; choose others with --function"
             raise DiagnosticError(Diagnostic(message)) from error
-    return found
+    return strategies
 
 
 def plane_plot(
@@ -101,29 +101,31 @@ def plane_plot(
     except ImportError as error:
         message = "a plot needs matplotlib: install it with `pip install 'collir[plot]'`"
         raise DiagnosticError(Diagnostic(message)) from error
-    found = plane(functions, x, y, cost, points, **values)
+    drawn = plane(functions, x, y, cost, points, **values)
     first = next(iter(functions.values()))
     fixed = same_values(functions, values)
     return regions(
-        f"{_SUPERLATIVES[cost]} on {mesh_title(first.formulas.mesh)}{_others(first, found, fixed)}",
+        f"{_SUPERLATIVES[cost]} on {mesh_title(first.formulas.mesh)}{_others(first, drawn, fixed)}",
         (x.name, y.name),
-        (found.xs.tolist(), found.ys.tolist()),
+        (drawn.xs.tolist(), drawn.ys.tolist()),
         [*functions],
-        found.best,
-        _gains(found),
-        _equations(functions, found),
+        drawn.best,
+        _gains(drawn),
+        _equations(functions, drawn),
     )
 
 
 def _equations(functions: Mapping[str, CostFunction], plane: Plane) -> dict[tuple[int, int], str]:
-    """Return the equations on which two neighbouring best functions cost the same, by their
-    numbers; only those that are one equation."""
+    """Return the equation on which two neighbouring best functions cost the same, by their numbers.
+
+    Pairs that need several equations are left out.
+    """
     if plane.cost not in COSTS:
         return {}
     best, listed = plane.best, [f.formulas for f in functions.values()]
     beside = [(best[:, 1:], best[:, :-1]), (best[1:], best[:-1])]
     pairs = {(min(x), max(x)) for a, b in beside for x in zip(a.flat, b.flat, strict=True)}
-    found: dict[tuple[int, int], str] = {}
+    equations: dict[tuple[int, int], str] = {}
     for a, b in sorted((int(a), int(b)) for a, b in pairs if 0 <= a < b):
         with suppress(FormulaMissingError):
             conditions = compared(listed[a], listed[b], plane.cost).conditions
@@ -132,8 +134,8 @@ def _equations(functions: Mapping[str, CostFunction], plane: Plane) -> dict[tupl
                 sides = (inequality.less, inequality.more)
                 names = [{str(x) for x in side.free_symbols} for side in sides]
                 left = 0 if {plane.x, plane.y} & names[0] else 1
-                found[a, b] = f"{text_of(sides[left])} = {text_of(sides[1 - left])}"
-    return found
+                equations[a, b] = f"{text_of(sides[left])} = {text_of(sides[1 - left])}"
+    return equations
 
 
 def _gains(plane: Plane) -> np.ndarray:

@@ -275,10 +275,10 @@ def _borders(
 ) -> dict[tuple[int, int], list[Line]]:
     """Return the lines between cells of different numbers, from edge to edge, by these numbers."""
     numbers: list[list[int]] = best.tolist()
-    found: dict[tuple[int, int], list[Line]] = {}
+    borders: dict[tuple[int, int], list[Line]] = {}
 
     def add(one: int, other: int, line: Line) -> None:
-        found.setdefault((min(one, other), max(one, other)), []).append(line)
+        borders.setdefault((min(one, other), max(one, other)), []).append(line)
 
     for row, column in np.argwhere(best[:, 1:] != best[:, :-1]).tolist():
         line = (xs[column + 1], ys[row]), (xs[column + 1], ys[row + 1])
@@ -286,7 +286,7 @@ def _borders(
     for row, column in np.argwhere(best[1:] != best[:-1]).tolist():
         line = (xs[column], ys[row + 1]), (xs[column + 1], ys[row + 1])
         add(numbers[row][column], numbers[row + 1][column], line)
-    return found
+    return borders
 
 
 def _quantities(unit_of: Callable[[float], tuple[float, str]]) -> FuncFormatter:

@@ -109,7 +109,7 @@ class SizingTarget(CostOptions, Target):
     """The options of both targets."""
 
     begin: int | str = 8
-    """The smallest size, such as 8 or 1KiB (`-b` of nccl-tests, also `from`): bytes of a
+    """The smallest size, such as 8 or 1KiB (`-b` of nccl-tests, also `from`), in bytes of a
     function's largest argument or result on one rank. All buffers of the function grow with it."""
     end: int | str = "8GiB"
     """The largest size (`-e` of nccl-tests, also `to`)."""

@@ -24,8 +24,8 @@ class TraceTarget(CostOptions, Target):
 
     Each level of the machine is a process with the steps of its stream, the phases of each step
     (waiting for messages, sending, reducing), and the used share of its ports and links. Arrows
-    lead to a step from those of other streams that it waits for. A device is a process with the
-    steps that send nothing and its memory.
+    lead to a step from the steps of other streams for which it waits. A device is a process with
+    the steps that send nothing and its memory.
     """
 
     name = "trace"
@@ -87,8 +87,8 @@ def _flows(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
         zip(simulation.steps, simulation.spans, strict=True)
     ):
         for source in step.task.after:
-            other, (start, end) = simulation.steps[source], simulation.spans[source]
-            ends = (other.task.stream, other.lane), (step.task.stream, step.lane)
+            sender, (start, end) = simulation.steps[source], simulation.spans[source]
+            ends = (sender.task.stream, sender.lane), (step.task.stream, step.lane)
             if ends[0] == ends[1] or end == start:
                 continue
             event = {"name": "needs", "cat": "flow", "id": f"{first}.{source}.{number}"}

@@ -48,7 +48,7 @@ def changes_by_passes(
         if op.value().placed
     }
     decompose = pass_text("decompose", options)
-    found: dict[str, list[Improvement]] = {}
+    by_name: dict[str, list[Improvement]] = {}
     for simulation in simulations:
         name = simulation.name
         changes = [Improvement("its cheapest program", programs[name], decompose)]
@@ -61,8 +61,8 @@ def changes_by_passes(
         if (moved := placed.get(simulation.mesh.name)) is not None:
             passes = f"{pass_text('place', options, 'again=true')},{decompose}"
             changes.append(Improvement(placement_text(moved[0]), moved[1][name], passes))
-        found[name] = changes
-    return found
+        by_name[name] = changes
+    return by_name
 
 
 def pass_text(name: str, options: CostOptions, *more: str) -> str:

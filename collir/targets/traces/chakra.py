@@ -3,7 +3,8 @@
 The nodes are the steps of a simulation, as each rank runs them. A computation is a node with its
 operations, the bytes that it reads and writes, and its time in the simulation. A collective is a
 node with the bytes that a rank gives to it, and a number of its group. A step that sends messages
-from rank to rank is a node for the message that a rank sends, and one for that which it receives.
+from rank to rank is two nodes: one for the message that a rank sends, and one for the message that
+it receives.
 """
 
 import json
@@ -89,7 +90,7 @@ class ExecutionTraces:
     def nodes(self, rank: int) -> Iterator[ChakraNode]:
         """Yield the nodes of a rank, in the order of the program.
 
-        Times are whole microseconds, rounded so that the sum of computations stays that of a rank.
+        Times are whole microseconds, rounded so that the sum of all computations of a rank is kept.
         """
         elapsed, given = 0.0, 0
         for number, part in enumerate(self.programs.parts(rank)):
@@ -246,7 +247,7 @@ class ChakraTarget(CostOptions, Target):
     name = "chakra"
 
     rank: int = 0
-    """The rank."""
+    """The rank whose trace is printed."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         for traces in traces_of(module, self.cost_model()):

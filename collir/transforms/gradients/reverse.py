@@ -91,15 +91,15 @@ class ForwardValues:
             assert isinstance(op, Operation)
             if (shared, value) not in self._again:
                 _ = self.again(op, op, shared)
-            found = self._again[shared, value]
+            there = self._again[shared, value]
         else:
             if value not in self._stored:
                 self._stored[value] = self.stored(value)
-            found = self._stored[value]
+            there = self._stored[value]
         if shared == path:
-            return found
+            return there
         if (path, value) not in self._barriers:
-            self._barriers[path, value] = self.steps.step(BARRIER.name, (found,), {})
+            self._barriers[path, value] = self.steps.step(BARRIER.name, (there,), {})
         return self._barriers[path, value]
 
     def enter(self, op: Operation) -> None:
@@ -113,8 +113,8 @@ class ForwardValues:
         if not own or not own[-1].fused or (own, path) in self._brought:
             return
         self._brought.add((own, path))
-        for other in [other for other, its in self.groups.items() if its == own]:
-            for operand in other.operands:
+        for member in [member for member, its in self.groups.items() if its == own]:
+            for operand in member.operands:
                 before = operand.owner
                 around = self.groups.get(before, ()) if isinstance(before, Operation) else ()
                 if around != own and _common(around, path):
@@ -312,11 +312,13 @@ def active_inside(loop: RepeatOp, active: set[SSAValue]) -> set[SSAValue]:
     block = loop.body.block
     inside = {arg for arg, x in zip(block.args, loop.operands, strict=True) if x in active}
     while True:
-        found: set[SSAValue] = set(inside)
-        activity(block.ops, found)
-        more = {arg for arg, x in zip(loop.carries, loop.yielded, strict=False) if x in found}
+        inner_active: set[SSAValue] = set(inside)
+        activity(block.ops, inner_active)
+        more = {
+            arg for arg, x in zip(loop.carries, loop.yielded, strict=False) if x in inner_active
+        }
         if more <= inside:
-            return found
+            return inner_active
         inside |= more
 
 
@@ -327,8 +329,8 @@ class _Loop:
     stacks the cotangents of slices.
 
     Attributes:
-        undone: the carries whose values before an iteration follow from those after it. Each is
-            also a carry of the reverse loop (given as its argument there), and is not stacked.
+        undone: the carries whose values before an iteration follow from their values after it. Each
+            is also a carry of the reverse loop (given as its argument there), and is not stacked.
         residuals: the values of an iteration that are stacked, with the arguments for their slices.
         slices, invariants: the operands of the loop that are used again, with their arguments.
     """

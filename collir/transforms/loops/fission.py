@@ -1,4 +1,4 @@
-"""Loops cut in two: the steps that the carries need, and those that only results need (fission).
+"""Loops cut in two: steps that carries need, and steps that only results need (fission).
 
 A carry that iterations only add to can wait for the second loop, as nothing in the loop reads it.
 The first loop stacks the values that the second needs, and the second slices them; a minimum cut

@@ -160,8 +160,9 @@ class SlicedCarry:
 
 
 def sliced_carry(loop: RepeatOp, among: Iterable[int] | None = None) -> SlicedCarry | None:
-    """Return the first carry computed from slices and invariants alone, whose slices have rows
-    before those of the loop; None if there is none.
+    """Return the first carry computed from slices and invariants alone; None if there is none.
+
+    Its slices must have rows in front of the rows of the loop.
 
     Args:
         among: the numbers of the carries to look at; by default, all.

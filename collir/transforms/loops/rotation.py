@@ -1,9 +1,9 @@
 """Loops as they run: ``ahead`` steps belong to the iteration before.
 
-Such a loop is rotated. The steps of the first iteration that are ahead, and those that feed them,
-stand in front of the loop. Each iteration begins with the ahead steps of the next one, and takes
-the results of its own from new carries. The last iteration has no next one, and is written out
-behind the loop.
+Such a loop is rotated. The ahead steps of the first iteration, and the steps that feed them, stand
+in front of the loop. Each iteration begins with the ahead steps of the next one, and takes the
+results of its own from new carries. The last iteration has no next one, and is written out behind
+the loop.
 """
 
 from xdsl.dialects.builtin import ModuleOp
@@ -62,8 +62,10 @@ def rotate_all(root: Operation) -> None:
 
 
 def _with_parameters_in_place(module: ModuleOp) -> set[FuncOp]:
-    """Inline calls that give values to parameters which rotation fixes, and return the functions
-    whose parameters have to stay."""
+    """Inline calls that give values to parameters fixed by the rotation.
+
+    Return the functions whose parameters have to stay.
+    """
     fixed: dict[FuncOp, set[str]] = {}
     kept: set[FuncOp] = set()
     for function in callees_first(module):
@@ -84,7 +86,7 @@ class _Split:
     """The body of a loop in two parts: the ahead steps with all that they need, and the rest.
 
     Attributes:
-        chain: the steps that are ahead, and those that feed them.
+        chain: the steps that are ahead, and the steps that feed them.
         rest: the operations of the iteration itself. Views in the chain are here too, if the rest
             needs them.
         carried: the values of the chain that the rest needs, which become carries.

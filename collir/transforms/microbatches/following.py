@@ -264,16 +264,16 @@ class Following:
     def _through(self, op: DistOp, states: Sequence[State], structure: Structure) -> State:
         """Return the state of the result of a step with a structure, for operands with rows."""
         name = op.mnemonic
-        found: tuple[str, Rows] | None = None
+        batched: tuple[str, Rows] | None = None
         for state, over in zip(states, structure.operands, strict=True):
             if not isinstance(state, Rows):
                 continue
             own = (over[state.dim], state.at(0))
-            if found not in (None, own):
+            if batched not in (None, own):
                 raise self._fail(op, f"{name} takes rows of the batch in two orders")
-            found = own
-        assert found is not None
-        index, rows = found
+            batched = own
+        assert batched is not None
+        index, rows = batched
         if index == REPEATED:
             raise self._fail(op, f"{name} repeats the batch")
         if index in structure.regrouped:
@@ -355,7 +355,7 @@ def _name(op: Operation) -> str:
 
 @dataclass
 class _Depending:
-    """Values, with those that depend on them."""
+    """Values, with the values that depend on them."""
 
     values: set[SSAValue] = field(default_factory=set[SSAValue])
 

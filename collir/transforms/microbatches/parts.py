@@ -1,5 +1,8 @@
-"""The function of a microbatch: that of the whole batch, except that numbers read from the size of
-the batch mean the whole batch, and values that need the whole batch are arguments."""
+"""The function of a microbatch.
+
+It is the function of the whole batch, with two exceptions: numbers read from the size of the batch
+mean the whole batch, and values that need the whole batch are arguments.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -104,7 +107,7 @@ class PartOfBatch:
 
     @property
     def functions(self) -> tuple[FuncOp, ...]:
-        """The functions, those that are called first."""
+        """The functions, each behind the functions that it calls."""
         return (*self.following.callers, self.function)
 
     # --- of the whole batch -------------------------------------------------------------------

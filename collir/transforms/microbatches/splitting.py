@@ -101,7 +101,7 @@ def batch_of(call: CallOp) -> Batched:
     leading = {number: formula_of(x.dims[0].size) for number, x in data.items() if x.dims}
     names = list(dict.fromkeys(str(f) for f in leading.values() if str(f) in f.parameters))
     having = {name: {n for n, x in data.items() if _has(x, name)} for name in names}
-    names = [x for x in names if not any(having[x] < having[other] for other in names)]
+    names = [x for x in names if not any(having[x] < having[rival] for rival in names)]
     if len(names) != 1:
         listed = f" (they lead with {', '.join(names)})" if names else ""
         raise DiagnosticError.at(

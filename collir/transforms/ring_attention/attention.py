@@ -147,7 +147,7 @@ def _is_between_gathers(softmax: DistOp) -> bool:
 
 def _products(softmax: DistOp, ahead: bool) -> list[DistOp]:
     """Return the nearest products of two operands in front of a step or behind it."""
-    found: list[DistOp] = []
+    products: list[DistOp] = []
     pending, seen = [softmax], set[DistOp]()
     while pending:
         op = pending.pop()
@@ -155,12 +155,12 @@ def _products(softmax: DistOp, ahead: bool) -> list[DistOp]:
             near = [use.operation for result in op.results for use in result.uses]
         else:
             near = [operand.owner for operand in op.operands]
-        for other in near:
-            if isinstance(other, DistOp) and other not in seen:
-                seen.add(other)
-                product = other.kind is EINSUM and len(other.operands) == 2
-                (found if product else pending).append(other)
-    return found
+        for operation in near:
+            if isinstance(operation, DistOp) and operation not in seen:
+                seen.add(operation)
+                product = operation.kind is EINSUM and len(operation.operands) == 2
+                (products if product else pending).append(operation)
+    return products
 
 
 def _takes_gathered(product: DistOp) -> bool:
@@ -247,10 +247,10 @@ def _scores(value: SSAValue, rank: int, maps: list[DistOp]) -> DistOp | None:
         return None
     for operand in op.operands:
         if same_size(dist_type(operand).shape, dist_type(value).shape):
-            found = _scores(operand, rank, maps)
-            if found is not None:
+            scores = _scores(operand, rank, maps)
+            if scores is not None:
                 maps.append(op)
-                return found
+                return scores
     return None
 
 

@@ -117,8 +117,10 @@ class _Ring:
         return of_ring
 
     def _added(self, module: ModuleOp, name: str, body: Block, results: list[SSAValue]) -> FuncOp:
-        """Add a function in front of the one with the attention; it has the parameters of that one
-        that its sizes use."""
+        """Add a function in front of the one with the attention.
+
+        It has the parameters of that function that occur in its own sizes.
+        """
         body.add_op(ReturnOp(*results))
         types = FunctionType.from_lists(
             [arg.type for arg in body.args], [value.type for value in results]
@@ -230,12 +232,12 @@ class _Ring:
         return list(call.results)
 
     def _ended(self, steps: BlockSteps, total: SSAValue, result: SSAValue) -> SSAValue:
-        """Add the steps that divide the sum by that of the shares, and join the blocks."""
+        """Add the steps that divide the sum by the sum of the shares, and join the blocks."""
         attention, names = self.attention, self.form.names
         of_sums = [i for i in attention.indices if i != attention.key_index]
         of_result = attention.of_values[1]
-        one = steps.constant(DistType(dist_type(total).dtype, ()), 1)
-        inverse = steps.step("div", (one, total), {})
+        unit = steps.constant(DistType(dist_type(total).dtype, ()), 1)
+        inverse = steps.step("div", (unit, total), {})
         text = f"{names(of_result)}, {names(of_sums)} -> {names(of_result)}"
         value = steps.step("einsum", (result, inverse), {"equation": text})
         to = dist_type(attention.values.result).dtype

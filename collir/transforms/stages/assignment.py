@@ -1,11 +1,11 @@
 """The task of a pipeline that each step of a microbatch belongs to.
 
 Loops over layers are in the task of their chunk. A forward step is in the chunk of the last value
-that it needs; one that needs inputs of the step alone, in the first chunk that needs it. So steps
-in front of the layers are in the first chunk, and steps behind them in the last. A backward step is
-in the chunk of the last gradient that it needs, or else of the last forward value. Where gradients
-of weights are tasks of their own (W), these contain the steps that no gradient of a lower chunk
-waits for.
+that it needs. A step that only needs inputs of the training step is in the first chunk that needs
+its result. So steps in front of the layers are in the first chunk, and steps behind them in the
+last. A backward step is in the chunk of the last gradient that it needs, or else of the last
+forward value. Where gradients of weights are tasks of their own (W), these contain the steps that
+no gradient of a lower chunk waits for.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -80,8 +80,8 @@ def _problem(count: int, places: Sequence[int], wanted: Sequence[int]) -> str:
     listed = ",".join(map(str, wanted))
     if len(wanted) != len(places):
         at = max(places) + 1
-        each = f"{len(places) // at} at each of {at} places"
-        return f"layers={listed} has {len(wanted)} numbers for {len(places)} chunks, {each}"
+        per_place = f"{len(places) // at} at each of {at} places"
+        return f"layers={listed} has {len(wanted)} numbers for {len(places)} chunks, {per_place}"
     if (least := min(wanted)) < 1:
         chunk = list(wanted).index(least)
         return f"layers={listed} gives chunk {chunk} {least} layers, and each has at least one"
@@ -106,11 +106,11 @@ def shares_of(loop: RepeatOp, places: Sequence[int], layers: Sequence[int]) -> t
     lowest = [_lowest([row[place] for place in range(size)]) for row in rows]
     if len(set(lowest)) == 1:
         return lowest[0]
-    first, other = (" : ".join(map(str, row)) for row in list(dict.fromkeys(lowest))[:2])
+    first, second = (" : ".join(map(str, row)) for row in list(dict.fromkeys(lowest))[:2])
     raise DiagnosticError.at(
         loop,
         f"with {len(rows)} chunks at each place, the places share the layers in one proportion in "
-        f"each round, and layers={','.join(map(str, layers))} has {first} and {other}: "
+        f"each round, and layers={','.join(map(str, layers))} has {first} and {second}: "
         f"say as in layers={','.join(map(str, _in_proportion(lowest[0], places, layers)))}",
     )
 

@@ -32,8 +32,10 @@ def keep_layers_together(function: FuncOp, stacks: set[SSAValue]) -> bool:
 
 
 def _divided(op: DistOp) -> list[DistOp]:
-    """Return the steps from one that divides layers to the one that gathers them, each the only
-    user of the step before; empty if there are none."""
+    """Return the chain of steps from one that divides layers to one that gathers them.
+
+    Each step is the only user of the step before. Without such a chain, none are returned.
+    """
     if not op.kind.shards or op.kind.before == "root" or op.integer("dim") != 0:
         return []
     chain = [op]

@@ -1,8 +1,8 @@
 """Functions cut into the stages of a pipeline, with their former signature restored.
 
-A function with a pipeline over an axis takes and returns some values at a place of that axis, and
-stacks of layers in rows that are sharded over it. Row r holds a chunk of layers at each place; with
-one row, that is the stack itself. A copy of the function gets the signature of the function before:
+A function with a pipeline over an axis takes and returns some values at a place of that axis. Its
+stacks of layers are rows sharded over the axis: row r holds a chunk of layers at each place; a
+single row is the stack itself. A copy of the function gets the signature of the function before:
 values are brought to their places in front of its steps, and back behind them.
 """
 
@@ -259,7 +259,7 @@ class _Unstaging:
     # --- arguments ----------------------------------------------------------------------------
 
     def _replace(self, arguments: Sequence[BlockArgument]) -> None:
-        """Replace arguments by the single one that they stand for, which every place has."""
+        """Replace arguments by the single argument that they stand for, which is at every place."""
         first = arguments[0]
         rows = [dist_type(row).shape[0] for row in arguments] if len(arguments) > 1 else []
         x = self._type_everywhere(dist_type(first), rows)

@@ -40,13 +40,13 @@ def with_shares(function: FuncOp, axis: PipelineAxis, shares: Sequence[int]) -> 
             f"places with {listed} shares of the layers need an axis of their own, and "
             f"{', '.join(axis.subs)} is a part of axis '{name}': make it an axis",
         )
-    for other in functions_of(module_of(function)):
-        if other is function or other.attributes.get(MESH_ATTRIBUTE) != own:
+    for user in functions_of(module_of(function)):
+        if user is function or user.attributes.get(MESH_ATTRIBUTE) != own:
             continue
-        if (op := first_use(other, axis.subs)) is not None:
+        if (op := first_use(user, axis.subs)) is not None:
             raise DiagnosticError.at(
                 op,
-                f"@{other.sym_name.data} uses axis '{name}', which gets the weights {listed} for "
+                f"@{user.sym_name.data} uses axis '{name}', which gets the weights {listed} for "
                 f"the layers of @{function.sym_name.data}: give the pipeline a mesh of its own, or "
                 f"write weights [{listed}] in the mesh",
             )

@@ -1,9 +1,9 @@
 """The fit of a device to the times of probes: each number from the probes that determine it.
 
-Numbers are fitted one after the other, from those of every program to those of one kind of kernel:
-calls and launches, streams of bytes, elements of operations, products, copies of operands. A
-residual is log(predicted / measured), and its loss is its absolute value, so that outliers have
-little influence.
+Numbers are fitted one after the other, from numbers that all programs need to numbers of one kind
+of kernel: calls and launches, streams of bytes, elements of operations, products, copies of
+operands. A residual is log(predicted / measured), and its loss is its absolute value, so that
+outliers have little influence.
 """
 
 import math
@@ -202,8 +202,8 @@ def _fit_streams(samples: Sequence[KernelSample], device: Device) -> Device:
     rates: dict[float, list[float]] = {}
     for sample in samples:
         (count, step), *rest = sample.steps
-        other = math.fsum(n * local_times(own, device).seconds for n, own in rest)
-        time = (sample.seconds - other) / count - device.efficiency.launch
+        rest_seconds = math.fsum(n * local_times(own, device).seconds for n, own in rest)
+        time = (sample.seconds - rest_seconds) / count - device.efficiency.launch
         rates.setdefault(step.size, []).append(step.size / max(time, 0.1 * sample.seconds / count))
     streams = tuple((size, _geometric_mean(own)) for size, own in sorted(rates.items()))
     return replace(_with(device, streams=streams), memory_bandwidth=streams[-1][1])

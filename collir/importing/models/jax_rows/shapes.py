@@ -342,9 +342,9 @@ def _scatter(
         made = e.map("add {}", own, made)
     else:
         ones = e.whole(e.number(1, "f32", (*number.shape, *(1 for _ in rest))))
-        found = _brought(e, ones, number, (flat[0], *(1 for _ in rest)))
+        is_updated = _brought(e, ones, number, (flat[0], *(1 for _ in rest)))
         made = e.map("mul {}", own, made) if is_product else made
-        made = _chosen(e, found, made, own)
+        made = _chosen(e, is_updated, made, own)
     back = [*named, *others]
     return e.transpose(e.view(made, front.shape), [back.index(k) for k in range(rank)])
 

@@ -290,7 +290,7 @@ def _batch_norm(
     bias: LineValue | None,
     *rest: Any,
 ) -> LineValue | tuple[LineValue, ...]:
-    """Normalise by the statistics that the model keeps, or by those of the batch."""
+    """Normalise by the statistics that the model keeps, or by statistics of the batch."""
     numbers = [n for n in rest if isinstance(n, float)]
     mean, variance = ([*rest, None, None])[:2] if "no_stats" not in node.op else (None, None)
     is_trained = any(n is True for n in rest[:3])
@@ -356,8 +356,8 @@ def _by_shares(
         losses = e.map(
             "mul {}", losses, e.view(weight, [classes, *(1 for _ in x.shape[dim + 1 :])])
         )
-    each = e.map("neg {}", e.reduce("sum", losses, [dim]))
-    return _reduced(e, each, reduction, None)
+    negated = e.map("neg {}", e.reduce("sum", losses, [dim]))
+    return _reduced(e, negated, reduction, None)
 
 
 def _weighted(
@@ -377,14 +377,14 @@ def _weighted(
     shares = e.scale(own, 1 - smoothing)
     if smoothing:
         shares = e.map("add {}", shares, e.number(smoothing / classes, x.dtype))
-    each = e.map("neg {}", e.reduce("sum", e.map("mul {}", logs, shares), [dim]))
-    each = e.map("where {}", counted, each, e.number(0, x.dtype))
+    negated = e.map("neg {}", e.reduce("sum", e.map("mul {}", logs, shares), [dim]))
+    negated = e.map("where {}", counted, negated, e.number(0, x.dtype))
     count = e.cast(counted, x.dtype)
     if weight is not None:
         letters = "abcdefgh"[:rank]
         of = e.einsum(f"{letters},{letters[dim]}->{letters[:dim]}{letters[dim + 1 :]}", own, weight)
         count = e.map("where {}", counted, of, e.number(0, x.dtype))
-    return _reduced(e, each, reduction, count)
+    return _reduced(e, negated, reduction, count)
 
 
 def _logarithms(e: Lines, x: LineValue, dim: int) -> LineValue:

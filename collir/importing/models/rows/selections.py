@@ -168,8 +168,8 @@ def _scatter_reduce(
         low = e.number(math.inf if reduce == "amin" else -math.inf, wide)
         chosen = one_hot(e, places, x.shape[dim], wide)
         is_own = e.map("greater {}", chosen, e.number(0, wide), dtype="bool")
-        each = e.map("where {}", is_own, e.view(brought, (*brought.shape, 1)), low)
-        least = e.reduce(reduce[1:], each, [dim])  # the place is the last dimension
+        brought_own = e.map("where {}", is_own, e.view(brought, (*brought.shape, 1)), low)
+        least = e.reduce(reduce[1:], brought_own, [dim])  # the place is the last dimension
         rank = len(x.shape)
         made = e.transpose(least, [*range(dim), rank - 1, *range(dim, rank - 1)])
         if include_self:

@@ -84,14 +84,14 @@ class StateSpace:
         """For each index of the program, the dimension of each part that may be divided along it;
         indices with the most bytes come first."""
         size: Counter[Dimension] = Counter()
-        found: dict[Dimension, dict[int, int]] = defaultdict(dict)
+        parts: dict[Dimension, dict[int, int]] = defaultdict(dict)
         for part, tensor in enumerate(self.first):
             for d in range(len(tensor.shape)):
                 index = self._indices.first(Dimension(tensor.number, d))
-                if any(layout[d] for layout in self.layouts[part]) and part not in found[index]:
-                    found[index][part] = d
+                if any(layout[d] for layout in self.layouts[part]) and part not in parts[index]:
+                    parts[index][part] = d
                     size[index] += int(tensor.bytes)
-        return [found[index] for index in sorted(size, key=lambda x: (-size[x], x))]
+        return [parts[index] for index in sorted(size, key=lambda x: (-size[x], x))]
 
     def with_axis(self, part: int, state: int, axis: str, dim: int | None) -> int | None:
         """Return the state after an axis divides another dimension of a part, or none; None if

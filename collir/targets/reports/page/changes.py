@@ -98,9 +98,9 @@ def changes_of(
         simulation: that behind all passes.
         stages: the module before the first pass and after each, with the name of the pass.
     """
-    first, *found = _stages(simulation.name, stages, model)
+    first, *rest = _stages(simulation.name, stages, model)
     rows, kept, before = [_change(None, first)], list[str](), first
-    for stage in found:
+    for stage in rest:
         if stage.text and stage.text == before.text:
             kept.append(stage.done)
         else:

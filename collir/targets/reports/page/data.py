@@ -134,8 +134,8 @@ def _memory(simulation: Simulation) -> dict[str, Any]:
     peak, limit, _ = simulation.fullest
     series = _thinned([*memory_series(simulation)])
     order = [str(use) for use in BufferUse]
-    found = {name for _, sizes in series for name in sizes}
-    uses = [name for name in order if name in found] or sorted(found)
+    uses_there = {name for _, sizes in series for name in sizes}
+    uses = [name for name in order if name in uses_there] or sorted(uses_there)
     return {
         "peak": peak,
         "limit": limit,

@@ -56,7 +56,7 @@ def rendered(
         json=_json(data),
         version=collir.__version__,
         styles=[_static(f"{style}.css") for style in ("uplot.min", "page", *styles)],
-        scripts=[_static(f"{each}.js") for each in ("uplot.min", "texts", script or name)],
+        scripts=[_static(f"{file}.js") for file in ("uplot.min", "texts", script or name)],
         **more,
     )
 

@@ -104,11 +104,11 @@ class Shown:
         data = function_data(self.simulation)
         if self.sentences:
             data["sentences"] = [*self.sentences]
-        other, *titles = self.beside or (None, "", "Timeline")
-        if self.changes and self.changes.before and not other:
-            other = timeline_data(self.changes.before, _MOST_BEFORE)
+        compared, *titles = self.beside or (None, "", "Timeline")
+        if self.changes and self.changes.before and not compared:
+            compared = timeline_data(self.changes.before, _MOST_BEFORE)
             titles = ["Timeline before the passes", "Timeline behind the passes"]
-        return {**data, "beside": other, "titles": titles}
+        return {**data, "beside": compared, "titles": titles}
 
 
 def page(functions: Sequence[Shown], file: str, source: str | None = None) -> str:

@@ -219,17 +219,17 @@ def _grid_links(
     rows, columns = shape[-2:]
     for at in range(rows * columns):
         row, column = divmod(at, columns)
-        one = boxes[at]
+        box = boxes[at]
         for beside, size, place, dx, dy in (
-            (row * columns + (column + 1) % columns, columns, column, one.width / 2 + 12, 0.0),
-            ((row + 1) % rows * columns + column, rows, row, 0.0, one.height / 2 + 12),
+            (row * columns + (column + 1) % columns, columns, column, box.width / 2 + 12, 0.0),
+            ((row + 1) % rows * columns + column, rows, row, 0.0, box.height / 2 + 12),
         ):
-            other = boxes[beside]
+            neighbour = boxes[beside]
             if place + 1 < size:
-                yield at, beside, (one.x, one.y, other.x, other.y)
+                yield at, beside, (box.x, box.y, neighbour.x, neighbour.y)
             elif size > 2:
-                yield at, beside, (one.x, one.y, one.x + dx, one.y + dy)
-                yield at, beside, (other.x, other.y, other.x - dx, other.y - dy)
+                yield at, beside, (box.x, box.y, box.x + dx, box.y + dy)
+                yield at, beside, (neighbour.x, neighbour.y, neighbour.x - dx, neighbour.y - dy)
 
 
 def _row(
