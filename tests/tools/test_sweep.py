@@ -46,8 +46,8 @@ def _check(model: Model, space: ConfigurationSpace, most: int = 8) -> None:
         timed = estimate.timed()
         margin = time_margin(configuration)
         assert estimate.time <= timed <= simulation.time * (1 + margin), configuration
-        most = simulation.peak * (1 + memory_margin(configuration, space.data[0]))
-        assert estimate.memory <= most, configuration
+        memory = simulation.peak * (1 + memory_margin(configuration, space.data[0]))
+        assert estimate.memory <= memory, configuration
 
 
 @pytest.mark.turns
