@@ -314,7 +314,7 @@ plant(
     ("tests/cost/test_one_price.py", "tests/filecheck/passes/localize"),
     (
         "what a library runs is priced as code",
-        "algorithm != collective.algorithm or collective.library:",
+        "algorithm != collective.algorithm or collective.library_reason:",
         "algorithm != collective.algorithm:",
     ),
 )

@@ -25,7 +25,6 @@ PIPELINES: dict[tuple[str, str], Algorithm] = {
 }
 """The algorithms that cut a buffer into pieces: code has their rounds, prices a closed form."""
 
-
 MOST_RANKS = 64
 """The largest group for which the rounds of an algorithm are written out."""
 
@@ -34,7 +33,7 @@ def reason_for_library(ranks: int, *, is_async: bool, is_uneven: bool, joins_boo
     """Return why a collective with an algorithm is left to a library, and not written as rounds.
 
     Args:
-        ranks: those of a group.
+        ranks: the number of ranks of a group.
         is_uneven: whether its buffers or blocks differ in size between ranks.
         joins_booleans: whether it reduces truth values.
 

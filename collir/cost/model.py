@@ -89,7 +89,7 @@ class CostModel:
 
     def on(self, machine: Machine) -> "CostModel":
         """Return the model for a machine, with ``auto`` resolved."""
-        return self if self._is_resolved else _on(self, machine, True, False)
+        return self if self._is_resolved else _on(self, machine, by_nccl=True, is_code=False)
 
     def of(self, collective: Collective) -> "CostModel":
         """Return the model for a collective, with ``auto`` resolved.
@@ -100,7 +100,8 @@ class CostModel:
             return self
         asked = collective.algorithm
         by_nccl = not asked or nccl.has_algorithm(collective.kind, asked)
-        return _on(self, collective.mesh.machine, by_nccl, _is_code(collective, asked))
+        is_code = _is_code(collective, asked)
+        return _on(self, collective.mesh.machine, by_nccl=by_nccl, is_code=is_code)
 
     @property
     def _is_resolved(self) -> bool:
@@ -125,13 +126,13 @@ _ROUNDS = frozenset(name for _, name in (*ALGORITHMS, *PIPELINES))
 
 def _is_code(collective: Collective, algorithm: str | None) -> bool:
     """Return whether printed code runs an algorithm of a collective: the program asks for it."""
-    if algorithm is None or algorithm != collective.algorithm or collective.library:
+    if algorithm is None or algorithm != collective.algorithm or collective.library_reason:
         return False
     return isinstance(algorithm, AlgorithmName) or algorithm in _ROUNDS
 
 
 @lru_cache(maxsize=4096)
-def _on(model: CostModel, machine: Machine, by_nccl: bool, is_code: bool) -> CostModel:
+def _on(model: CostModel, machine: Machine, *, by_nccl: bool, is_code: bool) -> CostModel:
     """Return a model for a machine.
 
     Args:

@@ -48,7 +48,8 @@ class Collective:
         at_root: the other sub-axes on which only one coordinate takes part.
         replicated: the other sub-axes on which all coordinates hold copies.
         algorithm: the algorithm that the program asks for, if any.
-        library: why a library runs that algorithm, and no printed code; empty if code does.
+        library_reason: the reason why a library runs that algorithm, and no printed code; empty if
+            code does.
         root: the coordinates of the root that a broadcast or scatter comes from, where not 0.
         sent_by: who sends to whom, of a permute, a send or a shift; None for other collectives.
         base: the first rank that takes part, where the sub-axes of ``at_root`` are at another
@@ -66,7 +67,7 @@ class Collective:
     at_root: frozenset[str] = frozenset()
     replicated: frozenset[str] = frozenset()
     algorithm: str | None = None
-    library: str = ""
+    library_reason: str = ""
     root: Place = ()
     sent_by: SentBy | None = None
     base: int = 0

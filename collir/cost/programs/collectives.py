@@ -41,9 +41,9 @@ def op_cost(op: DistOp, mesh: Mesh, model: CostModel, place: Place = ()) -> Step
         cost = step_cost(collective, model)
     except CostError as error:
         raise DiagnosticError.at(op, str(error)) from error
-    if collective.library and model.of(collective).model == "alpha-beta":
-        name = collective.algorithm
-        remark(op, f"priced as a library runs `using {name}`, not as code: {collective.library}")
+    if collective.library_reason and model.of(collective).model == "alpha-beta":
+        name, reason = collective.algorithm, collective.library_reason
+        remark(op, f"priced as a library runs `using {name}`, not as code: {reason}")
     return cost
 
 
@@ -97,13 +97,14 @@ def collective_between(
     if axes is None:
         axes = mesh.ordered({axis for z in (x, y) for dim in z.dims for axis in dim.axes})
         sent_by = LayoutChange(x, y)
-    operation = OPERATIONS[kind].KIND
-    library = reason_for_library(
-        mesh.group_size(axes),
-        is_async=ASYNC.name in arguments,
-        is_uneven=uneven is not None,
-        joins_booleans=operation.reduces and x.dtype is DType.BOOL,
-    )
+    operation, reason = OPERATIONS[kind].KIND, ""
+    if algorithm:
+        reason = reason_for_library(
+            mesh.group_size(axes),
+            is_async=ASYNC.name in arguments,
+            is_uneven=uneven is not None,
+            joins_booleans=operation.reduces and x.dtype is DType.BOOL,
+        )
     return Collective(
         kind,
         mesh,
@@ -112,7 +113,7 @@ def collective_between(
         at_root=x.placed - frozenset(axes),
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
         algorithm=algorithm if isinstance(algorithm, str) else None,
-        library=library if algorithm else "",
+        library_reason=reason,
         root=tuple((axis, n) for axis, n in x.place if axis in axes and n and not sent_by),
         sent_by=sent_by,
         base=sum(n * mesh.by_name[axis].stride for axis, n in x.place if axis not in axes),

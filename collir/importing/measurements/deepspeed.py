@@ -48,7 +48,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     Raises:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
-    read = TablesRead()
+    tables = TablesRead()
     logged = log_tables(text, _TITLE, _HEADER)
     end = 0 if text.endswith("\n") else text.count("\n") + 1
     for table in logged:
@@ -59,20 +59,20 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
                 table.place,
             )
         if own not in KINDS or own == "send":
-            read.leave_out(own, table.place)
+            tables.leave_out(own, table.place)
             continue
         check_asked(own, kind, table.place)
         ranks = int(table.title[2]) if table.title else 0
         rows = [
             row
             for place, line in table.lines
-            if (row := _row(line, place, own, ranks, table, read.remarks))
+            if (row := _row(line, place, own, ranks, table, tables.remarks))
         ]
         if rows and own in _OF_A_RANK and rows[-1].place.line == end:
             message = "the file ends in this line, whose bandwidth may be cut off: it is left out"
-            read.remarks.append(Remark(message, rows.pop().place))
-        read.add(MeasuredTable(tuple(rows), table.place, ranks=ranks))
-    return read.all("Times of DeepSpeed.", logged[0].place)
+            tables.remarks.append(Remark(message, rows.pop().place))
+        tables.add(MeasuredTable(tuple(rows), table.place, ranks=ranks))
+    return tables.all("Times of DeepSpeed.", logged[0].place)
 
 
 def _row(

@@ -18,7 +18,7 @@ from collir.importing.measurements.tables import (
     check_asked,
     is_time,
     nothing_left,
-    seconds_of,
+    read_seconds,
 )
 from collir.importing.numbers import integer
 from collir.importing.values import ReadError, Remark, TextPlace, shown
@@ -135,5 +135,5 @@ def _line(run: _Run, line: str, place: TextPlace, remarks: list[Remark]) -> None
         if is_time(defects := values.get("defects", "0")):
             remarks.append(Remark(f"{shown(defects)} defects: this line is left out", place))
             return
-        if seconds := seconds_of(cells[run.time], place, remarks):
+        if seconds := read_seconds(cells[run.time], place, remarks):
             run.rows.append(MeasuredRow(run.kind, size, seconds, place, run.per_rank))

@@ -31,8 +31,8 @@ def log_tables(
     """Return the tables of a text, in order; those without names of columns too.
 
     What stands in front of a title or of names of columns is the prefix of the lines below. Lines
-    with another prefix belong to other tables, or to none. Without a
-    pattern of names of columns, they are lines like others.
+    with another prefix belong to other tables, or to none. Without a pattern
+    for them, names of columns are lines like others.
     """
     listed: list[LogTable] = []
     streams: dict[str, tuple[str, LogTable]] = {}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from collir.cost.collectives.table import COSTS
-from collir.importing.measurements.tables import KINDS, MeasuredRow, MeasuredTable
+from collir.importing.measurements.tables import KINDS, MeasuredRow, MeasuredTable, check_asked
 from collir.importing.values import ReadError, Remark, TextPlace
 
 MOST_RANKS = 4096
@@ -149,9 +149,8 @@ class NcclRun:
         """Return the collective: as asked for, as named before the run, or as columns tell it."""
         evidence = _Evidence(self.times)
         named = asked or self.sole_name
-        if self.kind and asked and self.kind != asked:
-            text = f"this run is of {self.kind}, but {asked} is asked for"
-            raise ReadError(text, self.place)
+        if self.kind:
+            check_asked(self.kind, asked or None, self.place, "run")
         if named:
             if evidence.has_columns(named):
                 return named

@@ -48,7 +48,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     Raises:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
-    read = TablesRead()
+    tables = TablesRead()
     logged = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
     for table in logged:
         own = _JOBS[table.title[1]] if table.title else kind
@@ -57,14 +57,14 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
             raise ReadError(message, table.place)
         check_asked(own, kind, table.place)
         run = NcclRun(table.place, own)
-        before = len(read.remarks)
-        _read_lines(table, run, read.remarks)
+        before = len(tables.remarks)
+        _read_lines(table, run, tables.remarks)
         if run.times:
-            read.tables.append(run.table(None, read.remarks))
-        elif len(read.remarks) == before:
+            tables.tables.append(run.table(None, tables.remarks))
+        elif len(tables.remarks) == before:
             message = "this table has no times that can be used: the file may be cut off"
-            read.remarks.append(Remark(message, table.place))
-    return read.all("Times of NVSHMEM.", logged[0].place)
+            tables.remarks.append(Remark(message, table.place))
+    return tables.all("Times of NVSHMEM.", logged[0].place)
 
 
 def _read_lines(table: LogTable, run: NcclRun, remarks: list[Remark]) -> None:

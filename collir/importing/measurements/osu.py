@@ -17,7 +17,7 @@ from collir.importing.measurements.tables import (
     MeasuredTables,
     check_asked,
     nothing_left,
-    seconds_of,
+    read_seconds,
 )
 from collir.importing.numbers import integer
 from collir.importing.values import ReadError, Remark, TextPlace, shown
@@ -118,7 +118,7 @@ def _line(run: _Run, line: str, place: TextPlace, remarks: list[Remark]) -> None
             remarks.append(Remark(f"{message}: it is left out", place))
         elif times[-1].lower().startswith("fail"):
             remarks.append(Remark("its results were wrong: this line is left out", place))
-        elif (seconds := seconds_of(times[run.time], place, remarks)) and size:
+        elif (seconds := read_seconds(times[run.time], place, remarks)) and size:
             run.rows.append(MeasuredRow(run.kind, size, seconds, place, run.per_rank))
     elif run.columns and _NUMBERS.match(line):
         remarks.append(Remark("this line has more than numbers: it is left out", place))

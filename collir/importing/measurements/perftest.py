@@ -15,7 +15,7 @@ from collir.importing.measurements.tables import (
     MeasuredTables,
     TablesRead,
     is_time,
-    seconds_of,
+    read_seconds,
 )
 from collir.importing.numbers import integer
 from collir.importing.values import ReadError, Remark, TextPlace, shown
@@ -42,7 +42,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     Raises:
         ReadError: there is no latency test of messages, or a collective is asked for.
     """
-    read = TablesRead()
+    tables = TablesRead()
     logged = [table for table in log_tables(text, _TITLE, _HEADER) if table.header]
     if not logged:
         raise ReadError("this table has other columns than times or bandwidths", TextPlace(1))
@@ -51,14 +51,14 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
             raise ReadError(f"these are messages (send), but {kind} is asked for", table.place)
         verb = table.title["verb"] if table.title else ""
         if average := _AVERAGE.search(table.header):
-            _bandwidth(table, _BANDWIDTHS[average[1]], read.remarks)
+            _bandwidth(table, _BANDWIDTHS[average[1]], tables.remarks)
         elif verb in ("RDMA_Read", "Raw Ethernet") or verb.startswith("Atomic"):
             message = "these operations wait for an answer, and are no messages one way"
-            read.remarks.append(Remark(f"{message}: they are left out", table.place))
+            tables.remarks.append(Remark(f"{message}: they are left out", table.place))
         else:
-            rows = tuple(_latencies(table, read.remarks))
-            read.add(MeasuredTable(rows, table.place, hosts=(1, 1), ranks=2))
-    return read.all("Times of perftest.", logged[0].place)
+            rows = tuple(_latencies(table, tables.remarks))
+            tables.add(MeasuredTable(rows, table.place, hosts=(1, 1), ranks=2))
+    return tables.all("Times of perftest.", logged[0].place)
 
 
 def _latencies(table: LogTable, remarks: list[Remark]) -> list[MeasuredRow]:
@@ -75,7 +75,7 @@ def _latencies(table: LogTable, remarks: list[Remark]) -> list[MeasuredRow]:
         if len(cells) < least:
             message = f"this line has {len(cells)} of {len(columns)} columns: it is left out"
             remarks.append(Remark(message, place))
-        elif (seconds := seconds_of(cells[at], place, remarks)) and (
+        elif (seconds := read_seconds(cells[at], place, remarks)) and (
             size := integer(cells[0], "a size", place, 0, MAX_SIZE)
         ):
             rows.append(MeasuredRow("send", size, seconds, place))

@@ -91,8 +91,8 @@ def is_time(text: str) -> bool:
     return bool(_NUMBER.fullmatch(text)) and 0 < float(text) * 1e-6 < math.inf
 
 
-def seconds_of(text: str, place: TextPlace, remarks: list[Remark]) -> float:
-    """Return a number of microseconds in seconds; 0 with a remark if it is no time."""
+def read_seconds(text: str, place: TextPlace, remarks: list[Remark]) -> float:
+    """Return the seconds of a number of microseconds; 0, with a remark, if it is no time."""
     if is_time(text):
         return float(text) * 1e-6
     message = f"'{shown(text)}' is not a time above 0 us: this line is left out"
@@ -101,7 +101,7 @@ def seconds_of(text: str, place: TextPlace, remarks: list[Remark]) -> float:
 
 
 def check_asked(own: str, kind: str | None, place: TextPlace, noun: str = "table") -> None:
-    """Check that times of ``own`` are those that are asked for.
+    """Check that the times of a table are of the collective that is asked for, if one is.
 
     Raises:
         ReadError: another collective is asked for.

@@ -51,17 +51,17 @@ def read(text: str, kind: str | None = None, file: str = "") -> MeasuredTables:
     Raises:
         ReadError: no table can be used, or is of another collective than that asked for.
     """
-    read = TablesRead()
+    tables = TablesRead()
     logged = log_tables(text, _TITLE, _HEADER)
     for table in logged:
         own = _kind(table, kind, file)
         if own not in KINDS:
-            read.leave_out(own, table.place)
+            tables.leave_out(own, table.place)
             continue
         check_asked(own, kind, table.place)
-        rows = tuple(_rows(table, own, read.remarks))
-        read.add(MeasuredTable(rows, table.place, ranks=_ranks(table)))
-    return read.all("Times of torch.distributed.", logged[0].place)
+        rows = tuple(_rows(table, own, tables.remarks))
+        tables.add(MeasuredTable(rows, table.place, ranks=_ranks(table)))
+    return tables.all("Times of torch.distributed.", logged[0].place)
 
 
 def _kind(table: LogTable, asked: str | None, file: str) -> str:

@@ -28,16 +28,10 @@ def array(*shape: Any):
     return RNG.standard_normal(shape)
 
 
-Function = (
-    Callable[[Any], Any] | Callable[[Any, Any], Any] | Callable[[Any, Any, Any], Any]
-    | Callable[[], Any]
-)  # fmt: skip
-"""A function of one to three arrays."""
-
 TABLE = array(6, 8)
 PLACES = np.array([[2, 0, 1], [1, 1, 3]])
 
-FUNCTIONS: dict[str, Function] = {
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "maps": lambda x: jnp.tanh(x) + jnp.exp(x) * jnp.sin(x) - jnp.cos(x) / (2 + lax.erf(x)),
     "powers": lambda x: x**3 + x**2.0 + jnp.abs(x) ** 1.5 + lax.integer_pow(x, -2) + 2.0**x,
     "roots": lambda x: (
@@ -191,11 +185,10 @@ FUNCTIONS: dict[str, Function] = {
 
 def errors(name: Any, form: Any = ""):
     """Return the largest error of a function and its gradients, and the number of these."""
-    call: Any = FUNCTIONS[name]
-    weights = array(2, 3, 6, 8)
+    function, weights = FUNCTIONS[name], array(2, 3, 6, 8)
 
     def loss(w: Any, x: Any):
-        made = jax.tree.leaves(call(w["a"] * w["b"] + x))
+        made = jax.tree.leaves(function(w["a"] * w["b"] + x))
         return sum((jnp.cos(jnp.arange(y.size).reshape(y.shape)) * y).sum() for y in made)
 
     found = compared(loss, {"a": weights[0], "b": weights[1]}, array(3, 6, 8), form=form)
